@@ -21,7 +21,7 @@ LISTENERS = ("amqp", "amqps", "kafka", "kafkas", "http", "https")
 
 @dataclass(frozen=True, slots=True)
 class AdvertisedListener:
-    """The host name and port that clients of one listener are told, as Kafka's `advertised.listeners`."""
+    """The host name and port that one listener advertises, as Kafka's `advertised.listeners`."""
 
     listener: str  # one of LISTENERS
     host: str
@@ -75,13 +75,12 @@ class Addresses:
         return named[0] if named else f"{fold(namespace)}.{self._domain}"
 
     def advertised_of(self, listener: str) -> AdvertisedListener | None:
-        """What a listener advertises, if the settings say so."""
+        """The advertised address of a listener, if the settings have one."""
         return next((entry for entry in self.advertised if entry.listener == listener), None)
 
     def port_of(self, listener: str, host: str | None = None) -> int | None:
-        """The port that clients of a listener are told; None if it is not served.
-
-        A client that is told another host name than the advertised one (`host`) connects to the node directly.
+        """The port that a listener advertises; None if it is not served. A client that gets another host name than the
+        advertised one (`host`) connects to the node directly.
         """
         port: int | None = getattr(self, listener)
         advertised = self.advertised_of(listener)
@@ -90,7 +89,7 @@ class Addresses:
         return advertised.port or port
 
     def address_of(self, listener: str, namespace: str | None = None) -> str | None:
-        """`host:port` that clients of a listener are told; None if it is not served."""
+        """`host:port` that a listener advertises; None if it is not served."""
         port = self.port_of(listener)
         if port is None:
             return None

@@ -93,7 +93,7 @@ class SteadyClock:
         return wall_ms
 
     def _judge(self, wall_ms: int, monotonic_s: float) -> int:
-        """A reading that does not fit: the machine was suspended, or its clock was set."""
+        """Handle an unexpected reading: the machine was suspended, or its clock was set."""
         elapsed_s = self._elapsed()
         trusted_ms = self._anchor.wall_ms + round((elapsed_s - self._anchor.elapsed_s) * 1000)
         step_ms = wall_ms - trusted_ms

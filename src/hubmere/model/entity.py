@@ -1,6 +1,6 @@
 """The entities of the service as plain values: namespaces, hubs, consumer groups, access rules and their parts.
 
-Values only: what may be wished for is checked in `spec`, what is kept is kept by `store.catalog`. Each entity has a
+Values only: `spec` checks requested values, `store.catalog` stores entities. Each entity has a
 `key`, unique among its kind in any case of its name, and a `parent` under which it is listed. Secrets never show in a
 `repr`.
 """
@@ -245,7 +245,7 @@ class CaptureDescription:
 class CaptureStart:
     """Where capture of a hub starts: `since` has the first sequence number of each partition that existed then.
 
-    `id` is another one each time Capture is switched on. Partitions that were added later begin at 0.
+    `id` changes each time Capture is enabled. Partitions that were added later begin at 0.
     """
 
     id: str

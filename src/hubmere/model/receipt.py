@@ -1,16 +1,15 @@
-"""The receipt of a publication: a promise that the log keeps when the events are durable.
-
-The log makes it, the broker passes it on and every endpoint waits for it, so it belongs to no single layer.
+"""The receipt of a publication: completes when the events are durable, or when that has failed. The log creates it, the
+broker passes it on and every endpoint waits for it, so it belongs to no single layer.
 """
 
 from collections.abc import Callable
 
 
 class Receipt:
-    """What a publish returns: where the events will stand, and whether they are durable yet.
+    """The result of a publish: the position of the events, and whether they are durable yet.
 
-    Thread rule: made and completed on the thread that owns the partition. `sequence_number`, `offset` and
-    `enqueued_at_ms` hold from the moment `is_done` (an engine in front of a cluster learns them only then).
+    Thread rule: created and completed on the thread that owns the partition. `sequence_number`, `offset` and
+    `enqueued_at_ms` are valid once `is_done` (on a cluster they are known only then).
     """
 
     __slots__ = (
@@ -43,13 +42,13 @@ class Receipt:
         self._callback = callback
 
     def follow(self, other: "Receipt") -> None:
-        """Complete as another receipt did, with its place in the log: the events were appended later."""
+        """Complete like another receipt, with its position in the log: the events were appended later."""
         self.sequence_number, self.offset = other.sequence_number, other.offset
         self.enqueued_at_ms, self.is_duplicate = other.enqueued_at_ms, other.is_duplicate
         self.complete(other.error)
 
     def complete(self, error: Exception | None = None) -> None:
-        """Settle the receipt once: durable, or failed with the refusal to hand on."""
+        """Complete the receipt, once: durable, or failed with a refusal."""
         self.error = error
         self.is_done = True
         callback, self._callback = self._callback, None

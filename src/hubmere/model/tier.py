@@ -126,7 +126,7 @@ _UNTHROTTLED: Mapping[str, Any] = dict.fromkeys(
     )
 )
 
-# Quotas of the service's price list, by which a self-hosted node gains nothing.
+# Quotas of the service's price list, which have no use on a self-hosted node.
 _UNCOUNTED: Mapping[str, Any] = dict.fromkeys(
     (
         "namespaces",

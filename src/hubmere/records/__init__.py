@@ -1,1 +1,1 @@
-"""The record batch: what its bytes mean, without knowing who sent or stored them."""
+"""The format of record batches: header, records, compression and validation."""

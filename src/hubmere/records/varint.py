@@ -1,8 +1,8 @@
 """Variable-length integers, as records (zig-zag) and flexible Kafka messages (unsigned, KIP-482) use them.
 
 The encoding is that of Protocol Buffers: seven bits to a byte, least significant first; the high bit says that more
-bytes follow. Every reader takes (buffer, at, end) and gives (value, next position); writers append to a bytearray. The
-kernels and the Cython twins have inlined copies: a call for each number would cost more than the number.
+bytes follow. Every reader takes (buffer, at, end) and returns (value, next position); writers append to a bytearray.
+The kernels and the Cython modules have inlined copies: a call for each number would cost more than decoding it.
 """
 
 from hubmere.records.faults import UnreadableRecords

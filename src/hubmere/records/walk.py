@@ -1,10 +1,10 @@
-"""Walks over stored batches and sums up what a log must know of them: for recovery, which may have millions to walk.
+"""Walks over stored batches and collects the state of a log: for recovery, which may have to read millions of batches.
 
 The walk verifies each batch and stops before the first one that is not ordinary: not intact, not the next in sequence,
 larger than 16 KB, or part of a transaction. The caller handles that one by itself and walks on behind it.
 
 The walk is compiled if a C compiler was available (`_walk.pyx`) and then runs without the interpreter's lock, so that
-the event loop goes on. `walk_batches_interpreted` is the same walk in Python, used without a compiler and as the
+the event loop continues. `walk_batches_interpreted` is the same walk in Python, used without a compiler and as the
 reference in tests.
 """
 
@@ -78,7 +78,7 @@ def walk_batches_interpreted(
     max_time_ms: int,
     max_time_sequence: int,
 ) -> Walked:
-    """Walk over the batches of `data`, which stand from `position` on in their segment.
+    """Walk over the batches of `data`, which begin at `position` of their segment.
 
     `end_before` bounds the sequence numbers; with `is_sparse` they may have gaps. The other arguments are the state of
     the segment's indexes before the walk.

@@ -26,7 +26,7 @@ _NAME_BYTES = 16
 
 
 class BodyStore(Protocol):
-    """Where the bodies of large blobs are kept."""
+    """Storage for the bodies of large blobs."""
 
     def save(self, body: bytes, on_saved: OnSaved) -> None:
         """Write a body durably; the callback gets its file, or a refusal."""

@@ -1,4 +1,4 @@
-"""AMQP and HTTP messages to record batches and back: the only place that knows two formats.
+"""AMQP and HTTP messages to record batches and back: the only package that knows two formats.
 
 `ingest` and `http` turn publications into batches, `deliver` turns batches into transfers, `view` decodes events for
 display, and `assignments` decodes the partitions of a group member. `hubmere.records.kernels` does the work per event;

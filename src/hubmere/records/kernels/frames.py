@@ -9,7 +9,7 @@ _TRANSFER_TAIL: Final = b"\xa0\x00\x43\x41\x42\x40\x40\x40\x40\x41"
 
 
 def frame_template(channel: int, handle: int) -> tuple[Struct, bytes]:
-    """What the transfers of one link share: their layout, and the bytes before the delivery-id.
+    """The common part of the transfers of one link: their layout, and the bytes before the delivery-id.
 
     Every field of the transfer is written, the nulls too. Deliveries are settled and have an empty tag.
     """

@@ -285,7 +285,7 @@ class GroupCommit:
             self._follow_up()
 
     def _follow_up(self) -> None:
-        # Without a flush, a writer that appends from its receipt would never let the owner's turn end.
+        # Without a flush, a writer that appends from its receipt would keep the owner's turn from ending.
         if self.durability == "os":
             self._schedule()
         else:

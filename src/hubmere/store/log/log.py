@@ -221,7 +221,7 @@ class LocalLog:
         return self._segments.is_compact
 
     def is_current(self, position: Position | None, on_answer: Callable[[], None]) -> bool:
-        """The log is here: what it says is always current."""
+        """Always true: a local log needs no request to another machine."""
         return True
 
     def check_position(self, sequence: int, leader_epoch: int) -> Refusal | None:

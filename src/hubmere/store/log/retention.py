@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from hubmere.store.engine import LogConfig, RetentionHold
 
-# An event more than this ahead of the clock has a wrong time: the events after it tell when it was written.
+# An event more than this ahead of the clock has a wrong time: the time of the events after it is used instead.
 MOST_AHEAD_MS = 3_600_000
 
 

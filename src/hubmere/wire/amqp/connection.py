@@ -99,7 +99,7 @@ class Connection:
         self._shape: TransferShape | None = None
         self._repeated: tuple[bytes, Transfer] | None = None  # a transfer that more will follow, and its bytes
 
-    # --- the surface of every engine
+    # --- methods that every engine has
 
     @property
     def phase(self) -> Phase:
@@ -121,7 +121,7 @@ class Connection:
         return (link for session in self._channels for link in session.links.values())
 
     def receive_data(self, data: Buffer, now: float) -> list[Signal]:
-        """The signals that the peer's bytes stand for. Views in the signals refer to `data`."""
+        """Process bytes of the peer and return their signals. Views in the signals refer to `data`."""
         self._timers.now = now
         if self._phase is Phase.CLOSED or not data:
             return []

@@ -10,11 +10,11 @@ _HALF = 0x8000_0000
 
 
 def serial_add(value: int, amount: int) -> int:
-    """`value` moved on by `amount`, which may be negative."""
+    """`value` plus `amount`, which may be negative."""
     return (value + amount) & SERIAL_MASK
 
 
 def serial_distance(start: int, end: int) -> int:
-    """How far `end` lies after `start`; negative when it lies before. Between -2^31 and 2^31 - 1."""
+    """The distance from `start` to `end`; negative when `end` is before `start`. Between -2^31 and 2^31 - 1."""
     distance = (end - start) & SERIAL_MASK
     return distance - 0x1_0000_0000 if distance >= _HALF else distance

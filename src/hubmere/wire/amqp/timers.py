@@ -15,7 +15,7 @@ CLOSE_TIMEOUT_SECONDS = 10.0
 
 
 class Timers:
-    """When the peer was last heard, when we last sent, and what follows from it. Owned by one connection."""
+    """When the peer last sent, when we last sent, and the deadlines that follow. Owned by one connection."""
 
     __slots__ = (
         "_closing_since",

@@ -1,8 +1,8 @@
 """Protocol errors of either side, and Kafka's numbered error codes.
 
 `RemoteProtocolError` is the peer's fault: the stream cannot be understood any further and the connection is to be
-closed (Kafka has no closing frame). `LocalProtocolError` is ours. `ErrorCode` numbers what a response can say, with
-Kafka's own names and numbers; whether a client tries again by itself is part of the table.
+closed (Kafka has no closing frame). `LocalProtocolError` is ours. `ErrorCode` has the error codes of responses, with
+Kafka's own names and numbers, and whether clients retry each of them.
 """
 
 from enum import IntEnum

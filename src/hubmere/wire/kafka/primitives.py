@@ -1,9 +1,9 @@
-"""Kafka's primitive types at a place in a buffer: varints, text, tag sections, UUIDs (fixed widths are `struct`'s).
+"""Kafka's primitive types in a buffer: varints, text, tag sections, UUIDs (`struct` reads those of fixed width).
 
-Every reader takes (buffer, at) and gives (value, next place); every writer appends to a bytearray. A length is compared
-with the bytes that are there before anything is allocated for it, and whatever is wrong with foreign bytes surfaces as
-RemoteProtocolError. Nothing here knows a message. Follows the "Protocol Primitive Types" of the Kafka protocol guide;
-varints are unsigned (KIP-482).
+Every reader takes (buffer, at) and returns (value, next position); every writer appends to a bytearray. A length is
+compared with the available bytes before anything is allocated for it, and invalid input raises RemoteProtocolError.
+Nothing here knows a message. Follows the "Protocol Primitive Types" of the Kafka protocol guide; varints are unsigned
+(KIP-482).
 """
 
 from typing import Final
@@ -19,12 +19,12 @@ ZERO_UUID: Final = UUID(int=0)
 
 
 def refuse_short(what: str, wanted: int, there: int) -> RemoteProtocolError:
-    """A length that reaches beyond the message."""
+    """The error for a length that exceeds the message."""
     return RemoteProtocolError(f"{what} of length {wanted} with {there} bytes left")
 
 
 def refuse_null(what: str) -> RemoteProtocolError:
-    """A null where the protocol has none."""
+    """The error for a null that the protocol does not allow."""
     return RemoteProtocolError(f"{what} is null but must not be")
 
 
@@ -56,7 +56,7 @@ def read_text(buffer: Buffer, at: int, length: int) -> str:
 
 
 def skip_tags(buffer: Buffer, at: int, count: int) -> int:
-    """The place after a tag section whose count was read: nobody here knows its fields (KIP-482 wants them ignored)."""
+    """The position after a tag section whose count was read; its unknown fields are ignored (KIP-482)."""
     for _ in range(count):
         _, at = read_uvarint(buffer, at)
         size, at = read_uvarint(buffer, at)
@@ -67,7 +67,7 @@ def skip_tags(buffer: Buffer, at: int, count: int) -> int:
 
 
 def skip_tag_section(buffer: Buffer, at: int) -> int:
-    """The place after a tag section of which no field is known."""
+    """The position after a tag section of which no field is known."""
     count, at = read_uvarint(buffer, at)
     return skip_tags(buffer, at, count) if count else at
 

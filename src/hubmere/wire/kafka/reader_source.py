@@ -1,8 +1,8 @@
-"""Derive `read(buf, at) -> (value, at)`: the reader of one struct in one version.
+"""Generates `read(buf, at) -> (value, at)`: the reader of one struct in one version.
 
 Nested structs are inlined, neighbouring fields of fixed width become one `struct` call, a field that the version lacks
-costs one assignment. A length is compared with the bytes that are left before anything is allocated for it; whatever
-is wrong with the input surfaces as RemoteProtocolError. Tagged fields that nobody declared are skipped (KIP-482).
+costs one assignment. A length is compared with the bytes that are left before anything is allocated for it; invalid
+input raises RemoteProtocolError. Tagged fields that are not declared are skipped (KIP-482).
 """
 
 import struct
@@ -43,11 +43,12 @@ class ReaderSource(Source):
 
     def __init__(self, version: int, flexible: bool, *, copies: bool) -> None:
         super().__init__(version, flexible, _NAMES)
-        # Bytes are quicker to take apart than a view; messages with records stay a view, so that those are not copied.
+        # Parsing bytes is faster than parsing a view; messages with records stay a view, so that the records are not
+        # copied.
         self.copies = copies
         self.text = "buf[at:stop].decode()" if copies else "str(buf[at:stop], 'utf-8')"
         self.blob = "buf[at:stop]" if copies else "bytes(buf[at:stop])"
-        # Fixed-width values that wait to be unpacked together: their formats and where they go.
+        # Fixed-width values that will be unpacked together: their formats and their targets.
         self.run: list[tuple[str, str]] = []
 
     def compile(self, cls: type) -> Reader:
@@ -67,7 +68,7 @@ class ReaderSource(Source):
         return reader
 
     def struct(self, cls: type) -> str:
-        """Read a struct in line; gives the name of the local that holds it."""
+        """Read a struct inline; returns the name of its local variable."""
         it = self.fresh("it")
         plain, tagged, lacking = self.fields_of(cls)
         self.emit(f"{it} = new({self.constant(cls.__name__, cls)})")
@@ -114,7 +115,7 @@ class ReaderSource(Source):
             self.struct_value(wire_type, target, nullable)
 
     def length(self, code: str) -> None:
-        """Leave a length in `count`, negative for null; a classic one ends the run before it."""
+        """Read a length into `count`, negative for null; a classic one ends the run before it."""
         if not self.flexible:
             self.run.append((code, "count"))
             self.flush()
@@ -127,7 +128,7 @@ class ReaderSource(Source):
         self.emit("    count -= 1")
 
     def unless_null(self, target: str, nullable: bool, what: str) -> None:
-        """Deal with null and open the branch for a value."""
+        """Handle null and open the branch for a value."""
         self.emit("if count < 0:")
         self.emit(f"    {target} = None" if nullable else f"    raise null({what!r})")
         self.emit("else:")
@@ -172,7 +173,7 @@ class ReaderSource(Source):
             self.indent -= 1
 
     def tags(self, it: str, tagged: list[WireField]) -> None:
-        """Read the tag section: fields that are declared, and those that only a newer peer knows."""
+        """Read the tag section: declared fields, and unknown ones of newer peers."""
         self.flush()
         self.emit("count = buf[at]")
         self.emit("at += 1")
@@ -206,7 +207,7 @@ class ReaderSource(Source):
 
 
 def _least_size(wire_type: WireType, version: int, flexible: bool) -> int:
-    """The fewest bytes that a value can take: what a claimed array length is held against."""
+    """The minimum size of a value, with which the length of an array is checked."""
     if isinstance(wire_type, Array):
         return 1 if flexible else 4
     if isinstance(wire_type, Kind):

@@ -1,8 +1,8 @@
 """Declare a Kafka message once: a dataclass whose fields carry their wire type, version range, tag and default.
 
-`struct` makes the class, `wire` declares a field, `Api` binds a request and a response to a key and a version range.
-Readers and writers are derived from that in `codegen`; nothing here touches bytes. Terms follow Kafka's message
-definitions: a version is *flexible* when lengths are compact and every struct ends with a tag section (KIP-482).
+`struct` defines the class, `wire` declares a field, `Api` binds a request and a response to a key and a version range.
+`codegen` generates readers and writers from that; nothing here handles bytes. Terms follow Kafka's message definitions:
+a version is *flexible* when lengths are compact and every struct ends with a tag section (KIP-482).
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class Kind(Enum):
 
     @property
     def is_fixed(self) -> bool:
-        """Whether the width is known without looking at the bytes."""
+        """Whether every value has the same width."""
         return self not in _VARIABLE
 
 
@@ -110,7 +110,7 @@ def wire(
     tag: int | None = None,
     default: Any = MISSING,
 ) -> Any:
-    """Declare a field of a struct; the default also stands for it in versions that lack it."""
+    """Declare a field of a struct; the default is also its value in versions without the field."""
     if nullable:
         nullable_since = since
     spec = WireField(type=type, since=since, until=until, nullable_since=nullable_since, tag=tag, default=default)
@@ -180,7 +180,7 @@ class VersionRange:
 class Api:
     """One API: its key, its two messages and the versions in which we read and write them.
 
-    `advertised` differs from `versions` only where clients look for a version that nobody sends any more.
+    `advertised` differs from `versions` only if clients check for a version that they do not send.
     """
 
     key: int

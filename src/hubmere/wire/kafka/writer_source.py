@@ -1,8 +1,8 @@
-"""Derive `write(it, out) -> chunks`: the writer of one struct in one version.
+"""Generates `write(it, out) -> chunks`: the writer of one struct in one version.
 
-It appends to the bytearray it is given and gives the list of buffers that make up the message: one, unless a `records`
-field holds more than is worth copying. Fixed-width fields wait in a run and are packed together; tagged fields travel
-only when they differ from their default (KIP-482). A value that cannot travel is our fault: LocalProtocolError.
+It appends to the given bytearray and returns the buffers of the message: one, unless a `records` field is too large to
+be copied. Fixed-width fields are collected and packed together; tagged fields are written only when they differ from
+their default (KIP-482). A value that cannot be encoded raises LocalProtocolError.
 """
 
 import struct
@@ -30,7 +30,7 @@ def _size_of(records: Any) -> int:
 
 
 def _put_records(chunks: list[Buffer], out: bytearray, records: Any, size_bytes: int) -> bytearray:
-    """Place records after what was written so far; gives the bytearray to go on with."""
+    """Append records; returns the bytearray for the fields after them."""
     is_one = type(records) in _BUFFER_TYPES
     if size_bytes <= INLINE_RECORDS_BYTES:
         out += records if is_one else b"".join(records)
@@ -57,7 +57,7 @@ class WriterSource(Source):
     def __init__(self, version: int, flexible: bool) -> None:
         super().__init__(version, flexible, _NAMES)
         self.out = "out"
-        # Fixed-width values that wait to be packed together.
+        # Fixed-width values that will be packed together.
         self.run: list[tuple[str, str]] = []
 
     def compile(self, cls: type) -> Writer:
@@ -76,7 +76,7 @@ class WriterSource(Source):
         return writer
 
     def struct(self, cls: type, it: str) -> None:
-        """Write a struct in line, its tag section included."""
+        """Write a struct inline, including its tag section."""
         plain, tagged, _ = self.fields_of(cls)
         for spec in plain:
             self.value(spec.type, f"{it}.{spec.name}", spec.is_nullable_in(self.version), spec.name)
@@ -187,7 +187,7 @@ class WriterSource(Source):
         self.end_unless_null(nullable)
 
     def tags(self, it: str, tagged: list[WireField]) -> None:
-        """Write the tag section: only fields that differ from their default travel."""
+        """Write the tag section: only fields that differ from their default."""
         if not tagged:
             self.run.append(("x", ""))
             return
@@ -211,7 +211,7 @@ class WriterSource(Source):
         self.indent -= 1
 
     def tagged_field(self, spec: WireField, it: str, number: str, section: str) -> None:
-        """Write one tagged field into a buffer of its own, since its size stands before it."""
+        """Write one tagged field into a separate buffer, since its size precedes it."""
         default = self.constant("default", spec.stand_in)
         outer, self.out = self.out, self.fresh("tagged")
         self.emit(f"if {it}.{spec.name} != {default}:")

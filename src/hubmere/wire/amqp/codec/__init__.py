@@ -1,1 +1,1 @@
-"""The AMQP 1.0 type system and what is made of it: values, described types, performatives, messages, frames."""
+"""The AMQP 1.0 type system and its composites: values, described types, performatives, messages, frames."""

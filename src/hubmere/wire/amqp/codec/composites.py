@@ -1,9 +1,9 @@
 """Described lists: how a class whose fields are declared with `wire` is read and written.
 
 The order of the fields of a class is their order on the wire. The writer always writes the full field list, nulls
-included, with a smallulong descriptor: deployed clients index fields by position. The reader takes short lists, list0,
-nulls, wide and symbolic descriptors, and checks the type of every field; what it refuses is a `RemoteProtocolError`
-with `amqp:decode-error` (no AMQP) or `amqp:invalid-field` (AMQP, but not this type).
+included, with a smallulong descriptor: deployed clients index fields by position. The reader accepts short lists,
+list0, nulls, wide and symbolic descriptors, and checks the type of every field. Invalid input raises a
+`RemoteProtocolError` with `amqp:decode-error` (no AMQP) or `amqp:invalid-field` (AMQP, but not this type).
 """
 
 from __future__ import annotations
@@ -123,14 +123,14 @@ class FieldRow:
 
 @dataclass(frozen=True, slots=True)
 class WireShape:
-    """What a declared class looks like on the wire."""
+    """The wire format of a declared class."""
 
     cls: type
     code: int
     symbol: str
     rows: tuple[FieldRow, ...]
     prefix: bytes
-    # The rows again as the reader and the writer want them.
+    # The same rows in the form that the reader and the writer need.
     readers: tuple[tuple[dict[int, Decoder], Any, bool], ...]
     mandatory_count: int
     values_of: Callable[[Any], tuple[Any, ...]]
@@ -180,7 +180,7 @@ _U64 = struct.Struct(">Q")
 
 
 def _read_shape(buf: Buffer, pos: int) -> tuple[WireShape | None, int]:
-    """The declared type whose descriptor stands at `pos` (behind the 0x00), None when there is none."""
+    """The declared type whose descriptor is at `pos` (behind the 0x00), None when there is none."""
     code = buf[pos]
     if code == 0x53:
         return _BY_CODE.get(buf[pos + 1]), pos + 2

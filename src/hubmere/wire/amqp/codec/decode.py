@@ -1,4 +1,4 @@
-"""Bytes to AMQP values (AMQP 1.0, part 1), or past them.
+"""Decodes AMQP values (AMQP 1.0, part 1), or skips them.
 
 Undecodable input raises `RemoteProtocolError` with `amqp:decode-error` and nothing else. Depth, element counts and
 sizes are checked against the bytes at hand before anything is allocated. Constructors are looked up in one table.
@@ -39,7 +39,7 @@ Decoder: TypeAlias = Callable[[Buffer, int, int], tuple[Any, int]]
 
 # Described types, lists, maps and arrays inside each other. Real messages stay below 6; the stack allows far more.
 MAX_DEPTH = 32
-# Elements of zero width (null, true, list0...) cost the sender no bytes but us 8 bytes each.
+# Elements of zero width (null, true, list0...) cost the sender no bytes, but cost us 8 bytes each.
 MAX_ZERO_WIDTH_ELEMENTS = 4096
 
 
@@ -120,7 +120,7 @@ def _uuid(raw: bytes) -> uuid.UUID:
 
 
 def _compound_bounds(buf: Buffer, pos: int, narrow: bool) -> tuple[int, int, int]:
-    """Count, first element and end of a list, map or array whose size field stands at `pos`."""
+    """Count, first element and end of a list, map or array whose size field is at `pos`."""
     if narrow:
         size, count = buf[pos], buf[pos + 1]
         start, end = pos + 2, pos + 1 + size
@@ -263,7 +263,7 @@ _CODES: dict[int, Decoder] = {
     0xE0: _array(True),
     0xF0: _array(False),
 }
-# Indexed by constructor byte; positions passed in lie behind it.
+# Indexed by constructor byte; the positions that are passed in are behind it.
 DECODERS: tuple[Decoder, ...] = tuple(_CODES.get(code, _read_unknown) for code in range(256))
 
 _ZERO_WIDTH = frozenset({0x40, 0x41, 0x42, 0x43, 0x44, 0x45})
@@ -287,7 +287,7 @@ _WIDEST = {
 
 
 def decode_value(data: Buffer, pos: int = 0) -> tuple[Value, int]:
-    """The value whose constructor stands at `pos`, and the position behind it."""
+    """The value whose constructor is at `pos`, and the position behind it."""
     try:
         return DECODERS[data[pos]](data, pos + 1, MAX_DEPTH)
     except (IndexError, struct.error):

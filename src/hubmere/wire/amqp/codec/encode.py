@@ -275,5 +275,5 @@ def encode_value(value: Value) -> bytes:
 
 
 def array_of(items: Iterable[Value], kind: type = Symbol) -> Array:
-    """An array of `kind`, which is one of the classes that stand for an AMQP type; plain text is taken as it."""
+    """An array of `kind`, one of the classes for AMQP types; plain text is converted to it."""
     return Array(tuple(item if type(item) is kind else kind(item) for item in items), _ELEMENT_CODE[kind])

@@ -1,8 +1,8 @@
 """Message sections (AMQP 1.0, 3.2): split a message without decoding it, decode one section, encode a message.
 
-Decides where a section begins and in which order sections are written; never what an event means. Sections are accepted
-in any order, because a deployed SDK appends delivery-annotations behind the body, and written in the canonical order,
-because another takes a late header for the body. Input that is no message raises `RemoteProtocolError`.
+Finds where sections begin and defines the order in which they are written; it does not interpret events. Sections are
+accepted in any order, because a deployed SDK appends delivery-annotations behind the body, and written in the canonical
+order, because another takes a late header for the body. Input that is not a message raises `RemoteProtocolError`.
 """
 
 from __future__ import annotations

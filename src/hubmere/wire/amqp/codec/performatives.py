@@ -1,7 +1,7 @@
 """Every frame body and every described type inside one, declared once; reader and writer follow from the declaration.
 
-The numbers in the docstrings are clauses of AMQP 1.0. Fields that the specification gives a default keep None for "not
-said" where the answer echoes them, and the default where it is a limit.
+The numbers in the docstrings are clauses of AMQP 1.0. Of the fields with a default in the specification, those that our
+answer echoes keep None for "not given"; those that are limits get the default.
 """
 
 # ruff: noqa: RUF009  (`wire` returns a dataclass field)
@@ -58,7 +58,7 @@ ERROR = composite("error", Error)
 @described_type(0x23, "amqp:received:list")
 @dataclass(slots=True)
 class Received:
-    """How much of a delivery arrived: 3.4.1."""
+    """State of a delivery that has arrived in part: 3.4.1."""
 
     section_number: int = wire(UINT, mandatory=True)
     section_offset: int = wire(ULONG, mandatory=True)
@@ -67,7 +67,7 @@ class Received:
 @described_type(0x24, "amqp:accepted:list")
 @dataclass(slots=True)
 class Accepted:
-    """The outcome of a delivery that was taken: 3.4.2."""
+    """The outcome of a delivery that was accepted: 3.4.2."""
 
 
 @described_type(0x25, "amqp:rejected:list")
@@ -81,13 +81,13 @@ class Rejected:
 @described_type(0x26, "amqp:released:list")
 @dataclass(slots=True)
 class Released:
-    """The outcome of a delivery that was not touched: 3.4.4."""
+    """The outcome of a delivery that was not processed: 3.4.4."""
 
 
 @described_type(0x27, "amqp:modified:list")
 @dataclass(slots=True)
 class Modified:
-    """The outcome of a delivery that comes back changed: 3.4.5."""
+    """The outcome of a delivery that is returned modified: 3.4.5."""
 
     delivery_failed: bool | None = wire(BOOLEAN)
     undeliverable_here: bool | None = wire(BOOLEAN)
@@ -137,7 +137,7 @@ class Target:
 @described_type(0x30, "amqp:coordinator:list")
 @dataclass(slots=True)
 class Coordinator:
-    """The target of a transactional controller link; understood so that it can be refused."""
+    """The target of a transactional controller link; decoded so that it can be refused."""
 
     capabilities: tuple[str, ...] | None = wire(SYMBOLS)
 
@@ -205,7 +205,7 @@ class Attach:
 @described_type(0x13, "amqp:flow:list")
 @dataclass(slots=True)
 class Flow:
-    """Moves windows and credit: 2.7.4."""
+    """Updates windows and credit: 2.7.4."""
 
     next_incoming_id: int | None = wire(UINT)
     incoming_window: int = wire(UINT, mandatory=True)
@@ -241,7 +241,7 @@ class Transfer:
 @described_type(0x15, "amqp:disposition:list")
 @dataclass(slots=True)
 class Disposition:
-    """Tells the state of deliveries: 2.7.6."""
+    """Reports the state of deliveries: 2.7.6."""
 
     role: bool = wire(BOOLEAN, mandatory=True)
     first: int = wire(UINT, mandatory=True)
@@ -283,7 +283,7 @@ class Close:
 @described_type(0x40, "amqp:sasl-mechanisms:list")
 @dataclass(slots=True)
 class SaslMechanisms:
-    """What the server offers: 5.3.3.1."""
+    """The mechanisms that the server offers: 5.3.3.1."""
 
     mechanisms: tuple[str, ...] = wire(SYMBOLS, mandatory=True)
 
@@ -291,7 +291,7 @@ class SaslMechanisms:
 @described_type(0x41, "amqp:sasl-init:list")
 @dataclass(slots=True)
 class SaslInit:
-    """What the client chose: 5.3.3.2."""
+    """The mechanism that the client chose, with its initial response: 5.3.3.2."""
 
     mechanism: str = wire(SYMBOL, mandatory=True)
     initial_response: bytes | None = wire(BINARY)
@@ -301,7 +301,7 @@ class SaslInit:
 @described_type(0x42, "amqp:sasl-challenge:list")
 @dataclass(slots=True)
 class SaslChallenge:
-    """A further question of the server: 5.3.3.3."""
+    """A challenge of the server: 5.3.3.3."""
 
     challenge: bytes = wire(BINARY, mandatory=True)
 
@@ -309,7 +309,7 @@ class SaslChallenge:
 @described_type(0x43, "amqp:sasl-response:list")
 @dataclass(slots=True)
 class SaslResponse:
-    """The answer to it: 5.3.3.4."""
+    """The response to a challenge: 5.3.3.4."""
 
     response: bytes = wire(BINARY, mandatory=True)
 

@@ -1,8 +1,8 @@
 """The values of AMQP 1.0 (part 1) in Python, with the AMQP type kept.
 
-Every integer type has its own class, so that a value that was read is written again as the type it had; a bare `int` is
-refused by the writer because it could mean eight types. `bool`, `str`, `bytes`, `float` (double), `list`, `dict`,
-`uuid.UUID` and `None` stand for themselves. `reading` and `writing` turn bytes into these values and back.
+Every integer type has its own class, so that a decoded value is encoded again with its type. The writer refuses a plain
+`int`, because it could be one of eight types. `bool`, `str`, `bytes`, `float` (double), `list`, `dict`, `uuid.UUID` and
+`None` stand for themselves. `decode` and `encode` convert bytes to these values and back.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-# An AMQP value: one of the classes below or a plain one that stands for itself.
+# An AMQP value: one of the classes below, or a plain Python value.
 Value: TypeAlias = Any
 
 

@@ -1,7 +1,7 @@
 """Every API we serve, declared once: requests, responses, version ranges. `APIS` is the table by key.
 
-One module for each theme; the classes are imported from there. Both directions work for both roles: a server reads
-requests and writes responses, a client does the opposite with the same declarations.
+Each module has the messages of one topic area; classes are imported from there. Both directions work for both roles: a
+server reads requests and writes responses, a client does the opposite with the same declarations.
 """
 
 from typing import Final

@@ -1,14 +1,14 @@
-"""DescribeAcls (29): who may do what by access control lists."""
+"""DescribeAcls (29): access control lists."""
 
 from hubmere.wire.kafka.schema import INT8, INT16, INT32, STRING, api, array, struct, wire
 
-# "This name and no other", where a pattern could stand.
+# The pattern type "literal": exactly this name.
 LITERAL_PATTERN = 3
 
 
 @struct
 class DescribeAclsRequest:
-    """Lists that pass every filter; null lets everything through."""
+    """Filters of the lists; null matches everything."""
 
     resource_type_filter: int = wire(INT8)
     resource_name_filter: str | None = wire(STRING, nullable=True)
@@ -21,7 +21,7 @@ class DescribeAclsRequest:
 
 @struct
 class AclDescription:
-    """One entry: who, from where, what, and whether it is allowed."""
+    """One entry: principal, host, operation, and whether it is allowed."""
 
     principal: str = wire(STRING)
     host: str = wire(STRING)

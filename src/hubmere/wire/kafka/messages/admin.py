@@ -48,7 +48,7 @@ class CreateTopicsRequest:
 
 @struct
 class CreatedTopicConfig:
-    """A configuration entry that is in force on the new topic."""
+    """A configuration entry of the new topic."""
 
     name: str = wire(STRING, since=5)
     value: str | None = wire(STRING, since=5, nullable=True)
@@ -103,7 +103,7 @@ class DeleteTopicsRequest:
 
 @struct
 class DeletedTopic:
-    """Whether one topic is gone."""
+    """Whether one topic was deleted."""
 
     name: str | None = wire(STRING, nullable_since=6)
     topic_id: UUID = wire(WIRE_UUID, since=6, default=ZERO_UUID)
@@ -124,7 +124,7 @@ class DeleteTopicsResponse:
 
 @struct
 class DeleteRecordsPartition:
-    """Everything before this offset goes; -1 is the high watermark."""
+    """Everything before this offset is deleted; -1 is the high watermark."""
 
     index: int = wire(INT32)
     offset: int = wire(INT64)
@@ -183,7 +183,7 @@ class PartitionAssignment:
 
 @struct
 class GrowingTopic:
-    """The number of partitions that the topic is to have in all."""
+    """The total number of partitions that the topic should have."""
 
     name: str = wire(STRING)
     count: int = wire(INT32)
@@ -229,14 +229,14 @@ class LogDirTopic:
 
 @struct
 class DescribeLogDirsRequest:
-    """Null asks about every topic."""
+    """Null means all topics."""
 
     topics: tuple[LogDirTopic, ...] | None = wire(array(LogDirTopic), nullable=True)
 
 
 @struct
 class LogDirPartition:
-    """How large a partition's log is."""
+    """The size of a partition's log."""
 
     index: int = wire(INT32)
     size_bytes: int = wire(INT64)
@@ -254,7 +254,7 @@ class LogDirTopicResult:
 
 @struct
 class LogDir:
-    """One directory, what is in it and how full it is."""
+    """One directory, its partitions and its free space."""
 
     error_code: int = wire(INT16)
     log_dir: str = wire(STRING)

@@ -6,7 +6,7 @@ from hubmere.wire.kafka.schema import BOOL, INT8, INT16, INT32, STRING, EncodedS
 
 
 class ResourceType(IntEnum):
-    """What a configuration belongs to."""
+    """The type of the resource that has a configuration."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -15,7 +15,7 @@ class ResourceType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value in force comes from."""
+    """Where a current value comes from."""
 
     UNKNOWN = 0
     TOPIC = 1
@@ -26,7 +26,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigType(IntEnum):
-    """How a value reads (DescribeConfigs, version 3 on)."""
+    """The data type of a value (DescribeConfigs, version 3 on)."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -54,7 +54,7 @@ class ConfigOperation(IntEnum):
 
 @struct
 class ConfigResource:
-    """A resource and the entries wanted of it; null or none asks for all."""
+    """A resource and the names of the requested entries; null or an empty list means all."""
 
     resource_type: int = wire(INT8)
     resource_name: str = wire(STRING)
@@ -81,7 +81,7 @@ class ConfigSynonym:
 
 @struct
 class DescribedConfig:
-    """One entry in force."""
+    """One current entry."""
 
     name: str = wire(STRING)
     value: str | None = wire(STRING, nullable=True)
@@ -118,7 +118,7 @@ class DescribeConfigsResponse:
 
 @struct
 class ReplacedConfig:
-    """One entry of the new whole."""
+    """One entry of the new configuration."""
 
     name: str = wire(STRING)
     value: str | None = wire(STRING, nullable=True)
@@ -135,7 +135,7 @@ class ReplacedResource:
 
 @struct
 class AlterConfigsRequest:
-    """Replace all entries of resources; what is not named goes back to its default."""
+    """Replace all entries of resources; entries that are not named get their defaults."""
 
     resources: tuple[ReplacedResource, ...] = wire(array(ReplacedResource))
     validate_only: bool = wire(BOOL)
@@ -164,7 +164,7 @@ class AlterConfigsResponse:
 
 @struct
 class ChangedConfig:
-    """One entry and what to do with it."""
+    """One entry and the operation on it."""
 
     name: str = wire(STRING)
     config_operation: int = wire(INT8)

@@ -1,4 +1,4 @@
-"""The group protocol in which the server assigns (KIP-848): ConsumerGroupHeartbeat (68), ConsumerGroupDescribe (69)."""
+"""The group protocol of KIP-848: ConsumerGroupHeartbeat (68), ConsumerGroupDescribe (69)."""
 
 from uuid import UUID
 
@@ -6,7 +6,7 @@ from hubmere.wire.kafka.schema import BOOL, INT8, INT16, INT32, STRING, WIRE_UUI
 
 _NO_OPERATIONS = -(2**31)
 
-# Member epochs with a meaning of their own.
+# Member epochs with a special meaning.
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2
@@ -38,14 +38,14 @@ class ConsumerGroupHeartbeatRequest:
 
 @struct
 class TargetAssignment:
-    """The partitions that the member is to own."""
+    """The target assignment of the member."""
 
     topic_partitions: tuple[OwnedPartitions, ...] = wire(array(OwnedPartitions))
 
 
 @struct
 class ConsumerGroupHeartbeatResponse:
-    """A null assignment leaves the member's as it is."""
+    """A null assignment means that the member's assignment has not changed."""
 
     throttle_time_ms: int = wire(INT32, default=0)
     error_code: int = wire(INT16)
@@ -75,7 +75,7 @@ class NamedPartitions:
 
 @struct
 class MemberAssignment:
-    """What a member owns or is to own."""
+    """The current or the target assignment of a member."""
 
     topic_partitions: tuple[NamedPartitions, ...] = wire(array(NamedPartitions))
 
@@ -114,7 +114,7 @@ class DescribedConsumerGroup:
 
 @struct
 class ConsumerGroupDescribeResponse:
-    """One description for each group that was asked about."""
+    """One description for each requested group."""
 
     throttle_time_ms: int = wire(INT32, default=0)
     groups: tuple[DescribedConsumerGroup, ...] = wire(array(DescribedConsumerGroup))

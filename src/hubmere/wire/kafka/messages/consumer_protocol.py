@@ -1,8 +1,8 @@
-"""What consumers put into the opaque bytes of the classic group protocol: subscriptions and assignments.
+"""The consumer protocol: subscriptions and assignments in the opaque bytes of the classic group protocol.
 
-Only looking at groups needs this (DescribeGroups, OffsetDelete, a portal); joining and syncing pass the bytes on
-unopened. Each value starts with its own version; newer versions only append fields, so an unknown one is read as the
-newest we know.
+Needed only to inspect groups (DescribeGroups, OffsetDelete, the portal); joins and syncs pass the bytes on unopened.
+Each value starts with its own version; newer versions only append fields, so an unknown one is read as the newest we
+know.
 """
 
 from struct import Struct
@@ -30,7 +30,7 @@ class TopicPartitions:
 
 @struct
 class ConsumerSubscription:
-    """The topics that a member wants, and what it owns while it joins again (KIP-429)."""
+    """The topics that a member subscribes to, and the partitions that it owns while it joins again (KIP-429)."""
 
     topics: tuple[str, ...] = wire(array(STRING))
     user_data: bytes | None = wire(BYTES, nullable=True, default=None)
@@ -41,7 +41,7 @@ class ConsumerSubscription:
 
 @struct
 class ConsumerAssignment:
-    """The partitions that a member has to read."""
+    """The partitions that a member reads."""
 
     assigned_partitions: tuple[TopicPartitions, ...] = wire(array(TopicPartitions))
     user_data: bytes | None = wire(BYTES, nullable=True, default=None)

@@ -1,4 +1,4 @@
-"""Fetch (1), ListOffsets (2) and OffsetForLeaderEpoch (23): reading a partition and finding a place in it."""
+"""Fetch (1), ListOffsets (2) and OffsetForLeaderEpoch (23): reading a partition and finding positions in it."""
 
 from hubmere.wire.kafka.schema import (
     INT8,
@@ -15,7 +15,7 @@ from hubmere.wire.kafka.schema import (
     wire,
 )
 
-# Kafka numbers its tags from 0; readers skip those that they do not know (KIP-482). Ours stand far away from them.
+# Kafka numbers its tags from 0; readers skip those that they do not know (KIP-482). Our numbers are far above Kafka's.
 PRIVATE_TAGS = 0x4000
 LOG_POSITION_TAG = PRIVATE_TAGS
 AFTER_BYTES_TAG = PRIVATE_TAGS
@@ -24,7 +24,7 @@ MAX_BYTES_TAG = PRIVATE_TAGS + 1
 
 @struct
 class FetchPartition:
-    """Where to read and how much; current_leader_epoch -1 skips the check of it."""
+    """Position and size of a read; current_leader_epoch -1 skips the check of the epoch."""
 
     index: int = wire(INT32)
     current_leader_epoch: int = wire(INT32, since=9, default=-1)
@@ -52,7 +52,7 @@ class ForgottenTopic:
 
 @struct
 class FetchRequest:
-    """A long poll: wait up to max_wait_ms until min_bytes are there."""
+    """A long poll: wait up to max_wait_ms until min_bytes are available."""
 
     cluster_id: str | None = wire(STRING, since=12, nullable=True, tag=0, default=None)
     replica_id: int = wire(INT32, default=-1)
@@ -77,7 +77,7 @@ class AbortedTransaction:
 
 @struct
 class FetchEpochEndOffset:
-    """Where a follower's log parts from the leader's."""
+    """Where the log of a follower diverges from the leader's."""
 
     epoch: int = wire(INT32, since=12, default=-1)
     end_offset: int = wire(INT64, since=12, default=-1)
@@ -85,7 +85,7 @@ class FetchEpochEndOffset:
 
 @struct
 class FetchLeader:
-    """The leader that a client should turn to."""
+    """The current leader of the partition."""
 
     leader_id: int = wire(INT32, since=12, default=-1)
     leader_epoch: int = wire(INT32, since=12, default=-1)
@@ -101,7 +101,7 @@ class FetchSnapshotId:
 
 @struct
 class FetchPartitionResponse:
-    """Whole record batches, closed, starting with the one that holds the wanted offset."""
+    """Whole record batches, closed, starting with the one that contains the requested offset."""
 
     index: int = wire(INT32)
     error_code: int = wire(INT16)
@@ -111,7 +111,7 @@ class FetchPartitionResponse:
     diverging_epoch: FetchEpochEndOffset | None = wire(FetchEpochEndOffset, since=12, tag=0, default=None)
     current_leader: FetchLeader | None = wire(FetchLeader, since=12, tag=1, default=None)
     snapshot_id: FetchSnapshotId | None = wire(FetchSnapshotId, since=12, tag=2, default=None)
-    # Ours alone: the byte number of the first batch (the AMQP offset), for clients that are known to ask for it.
+    # Not Kafka's: the byte offset of the first batch (the AMQP offset), for clients that request it.
     log_position: int = wire(INT64, since=12, tag=LOG_POSITION_TAG, default=-1)
     aborted_transactions: tuple[AbortedTransaction, ...] | None = wire(
         array(AbortedTransaction), since=4, nullable=True, default=None
@@ -130,7 +130,7 @@ class FetchTopicResponse:
 
 @struct
 class FetchResponse:
-    """session_id 0: no session is kept, the client goes on with full requests."""
+    """session_id 0: there is no session, and the client sends full requests."""
 
     throttle_time_ms: int = wire(INT32, since=1, default=0)
     error_code: int = wire(INT16, since=7, default=0)
@@ -197,7 +197,7 @@ class ListOffsetsTopicResponse:
 
 @struct
 class ListOffsetsResponse:
-    """One answer for each partition that was asked about."""
+    """One answer for each requested partition."""
 
     throttle_time_ms: int = wire(INT32, since=2, default=0)
     topics: tuple[ListOffsetsTopicResponse | EncodedStruct, ...] = wire(
@@ -210,7 +210,7 @@ class ListOffsetsResponse:
 
 @struct
 class EpochPartition:
-    """The epoch whose end is wanted."""
+    """The epoch whose end is requested."""
 
     index: int = wire(INT32)
     current_leader_epoch: int = wire(INT32, since=2, default=-1)
@@ -235,7 +235,7 @@ class OffsetForLeaderEpochRequest:
 
 @struct
 class EpochEndOffset:
-    """The largest epoch not above the wanted one, and the offset at which it ended."""
+    """The largest epoch that is not above the requested one, and the offset at which it ended."""
 
     error_code: int = wire(INT16)
     index: int = wire(INT32)
@@ -253,7 +253,7 @@ class EpochTopicResponse:
 
 @struct
 class OffsetForLeaderEpochResponse:
-    """One answer for each partition that was asked about."""
+    """One answer for each requested partition."""
 
     throttle_time_ms: int = wire(INT32, since=2, default=0)
     topics: tuple[EpochTopicResponse, ...] = wire(array(EpochTopicResponse))

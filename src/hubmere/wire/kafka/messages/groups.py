@@ -1,5 +1,5 @@
-"""The classic group protocol: JoinGroup (11), Heartbeat (12), LeaveGroup (13), SyncGroup (14), and looking at groups
-and deleting them: DescribeGroups (15), ListGroups (16), DeleteGroups (42). Metadata and assignments are opaque bytes.
+"""The classic group protocol: JoinGroup (11), Heartbeat (12), LeaveGroup (13), SyncGroup (14), and describing and
+deleting groups: DescribeGroups (15), ListGroups (16), DeleteGroups (42). Metadata and assignments are opaque bytes.
 """
 
 from hubmere.wire.kafka.schema import BOOL, BYTES, INT16, INT32, STRING, api, array, struct, wire
@@ -11,7 +11,7 @@ _NO_OPERATIONS = -(2**31)
 
 @struct
 class JoinGroupProtocol:
-    """A way of assigning partitions that the member can take part in, best first."""
+    """An assignment strategy that the member supports; the preferred one is first."""
 
     name: str = wire(STRING)
     metadata: bytes = wire(BYTES)
@@ -33,7 +33,7 @@ class JoinGroupRequest:
 
 @struct
 class JoinGroupMember:
-    """A member as shown to the leader only."""
+    """A member, as only the leader sees it."""
 
     member_id: str = wire(STRING)
     group_instance_id: str | None = wire(STRING, since=5, nullable=True, default=None)
@@ -70,7 +70,7 @@ class HeartbeatRequest:
 
 @struct
 class HeartbeatResponse:
-    """REBALANCE_IN_PROGRESS tells the member to join again."""
+    """REBALANCE_IN_PROGRESS means that the member must join again."""
 
     throttle_time_ms: int = wire(INT32, since=1, default=0)
     error_code: int = wire(INT16)
@@ -120,7 +120,7 @@ class LeaveGroupResponse:
 
 @struct
 class SyncGroupAssignment:
-    """What the leader gives to one member."""
+    """The assignment of one member, computed by the leader."""
 
     member_id: str = wire(STRING)
     assignment: bytes = wire(BYTES)
@@ -128,7 +128,7 @@ class SyncGroupAssignment:
 
 @struct
 class SyncGroupRequest:
-    """The leader brings all assignments, the others bring none."""
+    """The leader sends all assignments, the others send none."""
 
     group_id: str = wire(STRING)
     generation_id: int = wire(INT32)
@@ -163,7 +163,7 @@ class DescribeGroupsRequest:
 
 @struct
 class DescribedGroupMember:
-    """A member, with the bytes it joined with and those it was assigned."""
+    """A member, with its subscription and its assignment."""
 
     member_id: str = wire(STRING)
     group_instance_id: str | None = wire(STRING, since=4, nullable=True, default=None)
@@ -188,7 +188,7 @@ class DescribedGroup:
 
 @struct
 class DescribeGroupsResponse:
-    """One description for each group that was asked about."""
+    """One description for each requested group."""
 
     throttle_time_ms: int = wire(INT32, since=1, default=0)
     groups: tuple[DescribedGroup, ...] = wire(array(DescribedGroup))
@@ -236,7 +236,7 @@ class DeleteGroupsRequest:
 
 @struct
 class DeletedGroup:
-    """Whether one group is gone."""
+    """Whether one group was deleted."""
 
     group_id: str = wire(STRING)
     error_code: int = wire(INT16)

@@ -1,4 +1,4 @@
-"""ApiVersions (18), Metadata (3), DescribeCluster (60) and DescribeTopicPartitions (75): what is served, and where."""
+"""ApiVersions (18), Metadata (3), DescribeCluster (60) and DescribeTopicPartitions (75): APIs, brokers, topics."""
 
 from uuid import UUID
 
@@ -19,7 +19,7 @@ from hubmere.wire.kafka.schema import (
     wire,
 )
 
-# "Operations were not asked for": the default of every authorized-operations field.
+# Operations were not requested: the default of every authorized-operations field.
 NO_OPERATIONS = -(2**31)
 
 # --- ApiVersions -----------------------------------------------------------------------------------------------------
@@ -27,7 +27,7 @@ NO_OPERATIONS = -(2**31)
 
 @struct
 class ApiVersionsRequest:
-    """The client says who it is from version 3 on (KIP-511)."""
+    """Name and version of the client software from version 3 on (KIP-511)."""
 
     client_software_name: str = wire(STRING, since=3, default="")
     client_software_version: str = wire(STRING, since=3, default="")
@@ -35,7 +35,7 @@ class ApiVersionsRequest:
 
 @struct
 class ApiVersion:
-    """The versions of one API that the server takes."""
+    """The versions of one API that the server accepts."""
 
     api_key: int = wire(INT16)
     min_version: int = wire(INT16)
@@ -44,7 +44,7 @@ class ApiVersion:
 
 @struct
 class SupportedFeature:
-    """A feature level that could be chosen."""
+    """A supported feature level."""
 
     name: str = wire(STRING, since=3)
     min_version: int = wire(INT16, since=3)
@@ -53,7 +53,7 @@ class SupportedFeature:
 
 @struct
 class FinalizedFeature:
-    """A feature level that is in force."""
+    """A feature level that is in use."""
 
     name: str = wire(STRING, since=3)
     max_version_level: int = wire(INT16, since=3)
@@ -131,7 +131,7 @@ class MetadataTopic:
 
 @struct
 class MetadataResponse:
-    """Topics may be given already encoded, since they change far less often than they are asked for."""
+    """Topics may be given already encoded, since they change far less often than they are requested."""
 
     throttle_time_ms: int = wire(INT32, since=3, default=0)
     brokers: tuple[MetadataBroker, ...] = wire(array(MetadataBroker))
@@ -164,7 +164,7 @@ class DescribeClusterBroker:
 
 @struct
 class DescribeClusterResponse:
-    """The same cluster id and brokers as Metadata gives."""
+    """The same cluster id and brokers as in Metadata."""
 
     throttle_time_ms: int = wire(INT32, default=0)
     error_code: int = wire(INT16)

@@ -1,4 +1,4 @@
-"""OffsetCommit (8), OffsetFetch (9), FindCoordinator (10) and OffsetDelete (47): where a group has read to."""
+"""OffsetCommit (8), OffsetFetch (9), FindCoordinator (10) and OffsetDelete (47): committed offsets of groups."""
 
 from hubmere.wire.kafka.schema import BOOL, INT8, INT16, INT32, INT64, STRING, EncodedStruct, api, array, struct, wire
 
@@ -11,7 +11,7 @@ TRANSACTION_COORDINATOR = 1
 
 @struct
 class OffsetCommitPartition:
-    """The next offset to read, and the client's own note about it."""
+    """The next offset to read, and metadata of the client."""
 
     index: int = wire(INT32)
     committed_offset: int = wire(INT64)
@@ -76,7 +76,7 @@ class OffsetFetchTopic:
 
 @struct
 class OffsetFetchGroup:
-    """One group of a request for many; null topics ask for all that was committed."""
+    """One group of a request for several; null topics means all committed offsets."""
 
     group_id: str = wire(STRING, since=8)
     member_id: str | None = wire(STRING, since=9, nullable=True, default=None)
@@ -86,7 +86,7 @@ class OffsetFetchGroup:
 
 @struct
 class OffsetFetchRequest:
-    """One group up to version 7, many from 8 on; null topics (version 2 on) ask for all that was committed."""
+    """One group up to version 7, many from 8 on; null topics (version 2 on) means all committed offsets."""
 
     group_id: str = wire(STRING, until=7, default="")
     topics: tuple[OffsetFetchTopic, ...] | None = wire(array(OffsetFetchTopic), until=7, nullable_since=2, default=None)
@@ -96,7 +96,7 @@ class OffsetFetchRequest:
 
 @struct
 class OffsetFetchPartitionResponse:
-    """What was committed; offset -1 without an error when nothing was."""
+    """The committed offset; -1 without an error if there is none."""
 
     index: int = wire(INT32)
     committed_offset: int = wire(INT64)
@@ -178,7 +178,7 @@ class FindCoordinatorResponse:
 
 @struct
 class OffsetDeletePartition:
-    """A partition whose commit is to go."""
+    """A partition whose committed offset is deleted."""
 
     index: int = wire(INT32)
 
@@ -193,7 +193,7 @@ class OffsetDeleteTopic:
 
 @struct
 class OffsetDeleteRequest:
-    """Forget commits of a group."""
+    """Delete committed offsets of a group."""
 
     group_id: str = wire(STRING)
     topics: tuple[OffsetDeleteTopic, ...] = wire(array(OffsetDeleteTopic))
@@ -201,7 +201,7 @@ class OffsetDeleteRequest:
 
 @struct
 class OffsetDeletePartitionResponse:
-    """Whether one commit is gone."""
+    """Whether one committed offset was deleted."""
 
     index: int = wire(INT32)
     error_code: int = wire(INT16)

@@ -1,4 +1,4 @@
-"""Produce (0): record batches in, the offsets they got out. Batches stay closed."""
+"""Produce (0): record batches in, their offsets out. Batches stay closed."""
 
 from hubmere.wire.kafka.schema import (
     INT16,
@@ -50,7 +50,7 @@ class RecordError:
 
 @struct
 class ProducePartitionResponse:
-    """Where the batch stands now; log_append_time_ms is -1 where records keep the producer's time."""
+    """The offset of the batch; log_append_time_ms is -1 if records keep the producer's time."""
 
     index: int = wire(INT32)
     error_code: int = wire(INT16)

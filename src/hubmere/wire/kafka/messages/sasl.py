@@ -1,7 +1,7 @@
 """SaslHandshake (17) and SaslAuthenticate (36): choosing a mechanism, then its tokens.
 
-After a handshake of version 0 the tokens travel as bare length-prefixed frames without Kafka headers; the engine gives
-them as SaslAuthenticate requests all the same.
+After a handshake of version 0 the tokens are sent as length-prefixed frames without Kafka headers; the engine returns
+them as SaslAuthenticate requests, too.
 """
 
 from hubmere.wire.kafka.schema import BYTES, INT16, INT64, STRING, api, array, struct, wire
@@ -9,7 +9,7 @@ from hubmere.wire.kafka.schema import BYTES, INT16, INT64, STRING, api, array, s
 
 @struct
 class SaslHandshakeRequest:
-    """The mechanism that the client wants."""
+    """The mechanism that the client chooses."""
 
     mechanism: str = wire(STRING)
 

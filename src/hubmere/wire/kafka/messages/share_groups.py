@@ -17,7 +17,7 @@ class ShareGroupHeartbeatRequest:
 
 @struct
 class ShareGroupHeartbeatResponse:
-    """A null assignment leaves the member's as it is."""
+    """A null assignment means that the member's assignment has not changed."""
 
     throttle_time_ms: int = wire(INT32, default=0)
     error_code: int = wire(INT16)

@@ -1,5 +1,5 @@
 """Producer ids and transactions: InitProducerId (22), AddPartitionsToTxn (24), AddOffsetsToTxn (25), EndTxn (26),
-TxnOffsetCommit (28), and looking at them: DescribeProducers (61), DescribeTransactions (65), ListTransactions (66).
+TxnOffsetCommit (28), and queries: DescribeProducers (61), DescribeTransactions (65), ListTransactions (66).
 """
 
 from hubmere.wire.kafka.schema import BOOL, INT16, INT32, INT64, STRING, api, array, struct, wire
@@ -19,7 +19,7 @@ class InitProducerIdRequest:
 
 @struct
 class InitProducerIdResponse:
-    """The id and epoch to write with."""
+    """The id and epoch of the producer."""
 
     throttle_time_ms: int = wire(INT32, default=0)
     error_code: int = wire(INT16)
@@ -40,7 +40,7 @@ class AddPartitionsToTxnTopic:
 
 @struct
 class AddPartitionsToTxnRequest:
-    """The producer is about to write to these."""
+    """The partitions that the producer is about to write to."""
 
     transactional_id: str = wire(STRING)
     producer_id: int = wire(INT64)
@@ -183,14 +183,14 @@ class DescribeProducersTopic:
 
 @struct
 class DescribeProducersRequest:
-    """Who writes to these partitions?"""
+    """Partitions whose producers are requested."""
 
     topics: tuple[DescribeProducersTopic, ...] = wire(array(DescribeProducersTopic))
 
 
 @struct
 class ActiveProducer:
-    """What a partition remembers of a producer; current_txn_start_offset -1 outside a transaction."""
+    """The state of a producer in a partition; current_txn_start_offset is -1 outside a transaction."""
 
     producer_id: int = wire(INT64)
     producer_epoch: int = wire(INT32)
@@ -268,7 +268,7 @@ class DescribeTransactionsResponse:
 
 @struct
 class ListTransactionsRequest:
-    """Empty filters and a negative duration let everything through."""
+    """Empty filters and a negative duration match everything."""
 
     state_filters: tuple[str, ...] = wire(array(STRING))
     producer_id_filters: tuple[int, ...] = wire(array(INT64))
@@ -286,7 +286,7 @@ class ListedTransaction:
 
 @struct
 class ListTransactionsResponse:
-    """unknown_state_filters repeats the states that nobody knows."""
+    """unknown_state_filters are the states in the request that do not exist."""
 
     throttle_time_ms: int = wire(INT32, default=0)
     error_code: int = wire(INT16)
