@@ -7,7 +7,7 @@
 | `hubmere_async_node` | session | the same node for tests that run in an event loop (pytest-asyncio, anyio) |
 | `hubmere_hubs` | session | the hubs of the node; override it |
 
-Found by pytest through its entry point; imports nothing of ours until a test asks for a node.
+Found by pytest through its entry point; imports no other module of Hubmere until a test uses a node.
 """
 
 from collections.abc import Iterator, Sequence

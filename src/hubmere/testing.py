@@ -1,8 +1,8 @@
-"""For tests of your own: a real node on free ports, and a clock that stands still until it is moved.
+"""For your own tests: a real node on free ports, and a clock that tests set.
 
-`Node` starts `python -m hubmere up` as a child process and waits for its ready file, so that what a test talks to is
-what runs in production. It leaves nothing behind: the child is stopped and its folder removed on the way out. Needs no
-test framework; the pytest fixtures are in `hubmere.pytest_plugin`.
+`Node` starts `python -m hubmere up` as a child process and waits for its ready file, so that a test uses the same
+program as production. At the end, the child process is stopped and its folder is removed. Needs no test framework; the
+pytest fixtures are in `hubmere.pytest_plugin`.
 
 A snapshot is a copy of the data folder of a stopped node, so it holds everything: hubs, events, groups, offsets, keys.
 `restore` puts the copy in place of the folder and starts the node again. Both take milliseconds: sealed segments, which
@@ -43,7 +43,7 @@ STOP_TIMEOUT_S = 15.0
 _POLL_INTERVAL_S = 0.01
 _PORTS = ("amqp", "amqps", "kafka", "kafkas", "http", "https")
 _REQUEST_TIMEOUT_S = 60.0
-# The most events that the node gives in one answer.
+# The largest number of events in one response of the node.
 _PAGE_EVENTS = 1000
 _SEGMENT = ".log"
 _ARM = (
@@ -52,7 +52,7 @@ _ARM = (
 
 
 class NodeFailed(Exception):
-    """The node did not start, or did not stop as it should; carries what it logged."""
+    """The node did not start, or did not stop correctly; has the log of the node."""
 
     def __init__(self, what: str, logs: str) -> None:
         super().__init__(what, logs)
@@ -76,7 +76,7 @@ class ConnectionStringText(str):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredEvent:
-    """One event of a hub, as `Node.events` gives it. `key` is the partition key, else the key of a Kafka record."""
+    """One event of a hub, as `Node.events` returns it. `key` is the partition key, else the key of a Kafka record."""
 
     partition: int
     sequence_number: int
@@ -99,7 +99,7 @@ class StoredEvent:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A state of a node that `Node.restore` brings back; it belongs to the node and goes with it."""
+    """A saved state of a node, for `Node.restore`; it is deleted with the node."""
 
     folder: Path
 
@@ -135,7 +135,7 @@ class Node:
         self._numbers = count()
 
     def __enter__(self) -> Self:
-        """Start the node, unless that was done."""
+        """Start the node, unless it has been started."""
         if self._process is None:
             try:
                 self.start()
@@ -197,7 +197,7 @@ class Node:
         self.start()
 
     def close(self) -> None:
-        """Stop the node if it runs and remove everything it left, but not a data folder that was given."""
+        """Stop the node if it runs, and remove its files, except a data folder that was given."""
         try:
             self.stop()
         finally:
@@ -213,7 +213,7 @@ class Node:
     # --- snapshots -----------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """Keep the state of the node: everything that clients were told is in it. Clients are disconnected."""
+        """Save the state of the node, with everything that was acknowledged. Clients are disconnected."""
         if self._settings.get("memory"):
             raise NodeFailed("a node in memory has no snapshots; start it without the setting memory", "")
         self.stop()
@@ -225,7 +225,7 @@ class Node:
         return taken
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Bring a state back, on the same ports; what happened since is gone. Clients are disconnected."""
+        """Restore a saved state, on the same ports; later changes are lost. Clients are disconnected."""
         if not snapshot.folder.is_dir():
             raise NodeFailed(f"there is no snapshot at {snapshot.folder}", "")
         self.kill()
@@ -236,7 +236,7 @@ class Node:
     # --- hubs and events -----------------------------------------------------------------------------------------
 
     def create_hub(self, name: str | None = None, *, partitions: int = 1, groups: Iterable[str] = ()) -> str:
-        """Create a hub, under a name that no other has unless one is given; returns its name."""
+        """Create a hub, with a unique name unless one is given; returns its name."""
         hub = name or f"hub-{os.getpid()}-{next(self._numbers)}"
         place = f"{_ARM}/{quote(self.namespace)}/eventhubs/{quote(hub)}"
         self._request("PUT", place, {"properties": {"partitionCount": partitions}})
@@ -256,7 +256,7 @@ class Node:
         return sorted(found, key=lambda event: (event.enqueued_time, event.partition, event.sequence_number))
 
     def wait_for_events(self, hub: str, number: int, timeout_s: float = 60.0) -> list[StoredEvent]:
-        """The events of a hub once there are so many; NodeFailed when that takes too long."""
+        """The events of a hub once it has `number` of them; NodeFailed when that takes too long."""
         deadline = time.monotonic() + timeout_s
         while len(found := self.events(hub)) < number:
             if time.monotonic() > deadline:
@@ -321,13 +321,13 @@ class Node:
         self._keep_ports(self._ready)
 
     def _keep_ports(self, ready: Ready) -> None:
-        """Clients of a node that is started again look for it where it was."""
+        """Use the same ports when the node is started again, so that clients find it."""
         for name in _PORTS:
             place: str | None = getattr(ready, name)
             if place is not None:
                 self._ports[name] = place.rstrip("/").rpartition(":")[2]
 
-    # --- where it is ---------------------------------------------------------------------------------------------
+    # --- addresses ------------------------------------------------------------------------------------------------
 
     @property
     def ready(self) -> Ready:
@@ -421,13 +421,13 @@ class Node:
 
 
 class AsyncNode:
-    """A node for tests that run in an event loop: what waits in `Node` is awaited here.
+    """A node for tests that run in an event loop: methods that block in `Node` are coroutines here.
 
         async with AsyncNode(Node(hubs=["orders"])) as node:
             await publish(node.emulator_connection_string("orders"))
             assert len(await node.events("orders")) == 1
 
-    Everything else is that of `Node`: addresses, connection strings, `kafka_config`.
+    All other members are those of `Node`: addresses, connection strings, `kafka_config`.
     """
 
     def __init__(self, node: Node) -> None:
@@ -438,7 +438,7 @@ class AsyncNode:
         return getattr(self.node, name)
 
     async def __aenter__(self) -> Self:
-        """Start the node, unless that was done."""
+        """Start the node, unless it has been started."""
         await asyncio.to_thread(self.node.__enter__)
         return self
 
@@ -451,11 +451,11 @@ class AsyncNode:
         return await asyncio.to_thread(self.node.events, hub)
 
     async def wait_for_events(self, hub: str, number: int, timeout_s: float = 60.0) -> list[StoredEvent]:
-        """The events of a hub once there are so many; NodeFailed when that takes too long."""
+        """The events of a hub once it has `number` of them; NodeFailed when that takes too long."""
         return await asyncio.to_thread(self.node.wait_for_events, hub, number, timeout_s)
 
     async def create_hub(self, name: str | None = None, *, partitions: int = 1, groups: Iterable[str] = ()) -> str:
-        """Create a hub, under a name that no other has unless one is given; returns its name."""
+        """Create a hub, with a unique name unless one is given; returns its name."""
         return await asyncio.to_thread(self.node.create_hub, name, partitions=partitions, groups=groups)
 
     async def delete_hub(self, name: str) -> None:
@@ -463,16 +463,16 @@ class AsyncNode:
         await asyncio.to_thread(self.node.delete_hub, name)
 
     async def snapshot(self) -> Snapshot:
-        """Keep the state of the node."""
+        """Save the state of the node."""
         return await asyncio.to_thread(self.node.snapshot)
 
     async def restore(self, snapshot: Snapshot) -> None:
-        """Bring a state back."""
+        """Restore a saved state."""
         await asyncio.to_thread(self.node.restore, snapshot)
 
 
 class ManualClock:
-    """A clock for `model.clock.Clock` that stands still until it is moved."""
+    """A `model.clock.Clock` whose time changes only when a test advances it."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
@@ -487,13 +487,13 @@ class ManualClock:
         return self._monotonic_s
 
     def advance(self, seconds: float) -> None:
-        """Let time pass on both clocks."""
+        """Advance both clocks."""
         assert seconds >= 0
         self._now_ms += round(seconds * 1000)
         self._monotonic_s += seconds
 
     def set_wall(self, now_ms: int) -> None:
-        """Set the wall clock, backwards too, as operators and time servers do; the other clock is not touched."""
+        """Set the wall clock, also backwards, as operators and time servers do; the monotonic clock does not change."""
         self._now_ms = now_ms
 
 

@@ -1,7 +1,7 @@
 """The package by which Spark finds `format("eventhubs")`.
 
-Spark imports every top-level package whose name begins with `pyspark_` and takes its `DefaultSource`; an error on the
-way would be swallowed and the format not found, so this imports the source only when it is asked for.
+Spark imports every top-level package whose name begins with `pyspark_` and takes its `DefaultSource`. It ignores
+errors of this import and would then not find the format, so the source is imported only on use.
 """
 
 import os
@@ -12,7 +12,7 @@ __all__ = ["DefaultSource", "use_this_python"]
 
 
 def use_this_python(script: str | None = None) -> None:
-    """Let Spark start its Python processes with the Python that runs this; call it before the session is made.
+    """Make Spark start its Python processes with the current Python; call it before the session is created.
 
     Spark looks for data sources, reads and writes in processes of their own, which it starts with the `python3` of the
     path. If that is another installation, `eventhubs` is not found (DATA_SOURCE_NOT_FOUND).
@@ -43,7 +43,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _source_without(missing: ModuleNotFoundError) -> Any:
-    """A source that says which package is missing. Spark would pass over an error at this place, but shows this one."""
+    """A source that says which package is missing. Spark would ignore an error at this place, but it shows this one."""
     from hubmere.model.extras import install_command
 
     text = f"eventhubs needs {missing.name}, which is not installed; install with: {install_command('spark')}"

@@ -87,7 +87,7 @@ def test_connection_string_says_where_kafka_is(text: str, port: int, is_secure: 
     ("failure", "text"),
     [
         (RangeLost("h", 1, 5, 7, 9), "partition 1 of 'h' was to be read from sequence number 5, but it holds 7 to 8"),
-        (RangeLost("h", 1, 5, 9, 9), "but it is empty and goes on at 9"),
+        (RangeLost("h", 1, 5, 9, 9), "but it is empty and continues at 9"),
         (Refused("it", ErrorCode.MESSAGE_TOO_LARGE), "larger than the server accepts. (MESSAGE_TOO_LARGE)"),
         (Refused("it", 999, "no"), "it: no (code 999)"),
     ],

@@ -107,7 +107,7 @@ def test_a_query_that_accepts_loss_passes_over_it_and_says_so(damaged: Hubs, cap
         found = _sequences(damaged, (0, END), fails=False)
 
     assert found == _without([9, 10, 11, 21, 22, 23])
-    named = [record.getMessage() for record in caplog.records if "are gone" in record.getMessage()]
+    named = [record.getMessage() for record in caplog.records if "are lost" in record.getMessage()]
     assert [("9 to 11" in text, "21 to 23" in text) for text in named] == [(True, False), (False, True)]
 
 

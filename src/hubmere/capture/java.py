@@ -1,6 +1,6 @@
-"""What a Spark job needs on this machine: Java and PySpark, found without loading either.
+"""Finds the requirements of a Spark job on this machine, Java and PySpark, without loading them.
 
-The node runs without both; a job that needs them fails with one sentence that says what to install.
+The node runs without both; if one is missing, the job fails with an error that names what to install.
 """
 
 import os
@@ -20,7 +20,7 @@ _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 class CannotRun(Exception):
-    """A job cannot run on this machine; says what is missing and how to get it."""
+    """A job cannot run on this machine; the text names what is missing and how to install it."""
 
 
 def require_pyspark() -> None:

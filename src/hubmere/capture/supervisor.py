@@ -55,7 +55,7 @@ class Patience:
     last_stop: float = 5.0
     # Interval at which a missing requirement is checked again.
     blocked: float = 30.0
-    # So many equal failures in a row raise an alarm.
+    # This number of equal failures in a row raises an alarm.
     alarm_after: int = 5
 
 
@@ -82,7 +82,7 @@ class StillRunning(Exception):
 class Lease:
     """The right to run the job on a data folder: a file lock that the job inherits.
 
-    So the lock is held as long as the job lives, even if the node is gone. The file contains the job's process id.
+    So the lock is held as long as the job runs, even if the node has ended. The file contains the job's process id.
     """
 
     def __init__(self, path: Path) -> None:

@@ -83,5 +83,5 @@ class RangeLost(ClientFailure):
             f"but it holds {self.first} to {self.end - 1}"
             if self.end > self.first
             else f"partition {self.partition} of '{self.hub}' was to be read from sequence number {self.wanted}, "
-            f"but it is empty and goes on at {self.end}"
+            f"but it is empty and continues at {self.end}"
         )

@@ -8,7 +8,7 @@ from hubmere.wire.kafka.messages.offsets import OffsetCommitPartition, OffsetCom
 
 
 def commit_offsets(client: Client, group: str, hub: str, offsets: Mapping[int, int]) -> None:
-    """Store the next sequence number of each partition in one attempt; Refused when the node does not take them."""
+    """Store the next sequence number of each partition in one attempt; Refused when the node does not accept them."""
     partitions = tuple(
         OffsetCommitPartition(index=index, committed_offset=offset, committed_metadata=None)
         for index, offset in sorted(offsets.items())

@@ -7,7 +7,7 @@ A change takes these steps:
    writes and of their parents.
 3. When the entry is read back, it is accepted or not, for every gateway alike. If a condition did not hold, another
    gateway was faster: the change is planned again on the newer view, three times at most. A change that replaces an
-   entity which somebody else has changed meanwhile is refused as a conflict: it was decided on the old one.
+   entity which another client has changed meanwhile is refused as a conflict.
 4. Changes of other gateways are applied to `view` too, and reported to `on_foreign`.
 
 Rows with keys are sealed with the cluster secret.
@@ -121,21 +121,21 @@ class ClusterCatalog:
         self._send_next()
 
     def put_if_absent(self, *items: Meta, callback: OnDurable) -> None:
-        """Write values that nobody has written yet; refused with a Conflict if another gateway was faster."""
+        """Write values that do not exist yet; refused with a Conflict if another gateway was faster."""
         steps = tuple(Put(item) for item in items)
         absent = {row_key(item): 0 for item in items}
         self._queue.append(_Pending(steps, self._planned.plan(steps), callback, absent))
         self._send_next()
 
     def apply(self, *steps: Step) -> None:
-        """Not possible: the answer comes from other machines, and nothing may wait for them."""
+        """Not supported: the answer comes from other machines, and no call may block for them."""
         raise NotImplementedError("a cluster's catalog answers by callback")
 
     def copy_if_changed(self) -> None:
         """Nothing to copy: the brokers keep the catalog."""
 
     def close(self) -> None:
-        """Refuse what is not decided."""
+        """Refuse all changes that are not decided."""
         self._is_closing = True
         while self._queue:
             self._finish(self._queue.popleft(), ShuttingDown())
@@ -175,7 +175,7 @@ class ClusterCatalog:
         return tuple(Condition(key=key, version=self._control.state.version_of(key)) for key in keys)
 
     def _scopes(self, changes: Sequence[RowChange]) -> list[str]:
-        """Changes of entities of one namespace follow each other: a hub cannot be made in one that is being deleted."""
+        """Changes of entities of one namespace are ordered: no hub is created in one that is being deleted."""
         names: dict[str, None] = {}
         for change in changes:
             item = change.item
@@ -201,7 +201,7 @@ class ClusterCatalog:
         if pending.callback is not None:
             pending.callback(refusal)
 
-    # --- what is read
+    # --- entries that are read
 
     def _on_applied(self, offset: int, entry: Entry, outcome: Outcome) -> None:
         if not isinstance(entry, Change):
@@ -268,7 +268,7 @@ class ClusterCatalog:
         refusals: list[tuple[_Pending, Refusal]] = []
         for number, pending in enumerate(self._queue):
             if self._is_sent and number == 0:
-                # Its fate is in the log; it is planned again if it is refused there.
+                # The log decides about it; it is planned again if it is refused there.
                 self._planned.apply_changes(pending.changes)
                 kept.append(pending)
                 continue

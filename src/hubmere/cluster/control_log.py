@@ -1,9 +1,8 @@
-"""ControlLog: the control log on its Kafka partition. Reads every entry, applies it, and tells who is concerned.
+"""ControlLog: the control log on its Kafka partition. Reads every entry, applies it, and notifies listeners.
 
-Every gateway appends to the log and reads it to its end. Whoever appended an entry learns its fate when it reads it
-back. Entries are appended with producer numbers, so a retry never appends one twice.
-
-A gateway that reads an entry which it cannot decode stops here: `failure` says which, and nothing is applied any more.
+Every gateway appends to the log and reads it to its end. The gateway that appended an entry gets its outcome when it
+reads the entry back. Entries are appended with producer sequence numbers, so a retry never appends one twice. A gateway
+that cannot decode an entry stops there: `failure` names the entry, and no later entry is applied.
 """
 
 import asyncio
@@ -106,7 +105,7 @@ class ControlLog:
     # --- start and stop
 
     async def start(self) -> None:
-        """Make the topic if there is none, and apply everything that is in it."""
+        """Create the topic if it does not exist, and apply all its entries."""
         await with_patience(self._provide, seconds=_START_SECONDS)
         self._appends = PartitionAppends(
             0,
@@ -125,12 +124,12 @@ class ControlLog:
         self._tasks.append(asyncio.create_task(self._read_loop()))
 
     def begin_session(self) -> None:
-        """Take part: from now on this gateway beats, and may claim places."""
+        """Begin a session: from now on this gateway sends beats and may claim places."""
         self.append(Session(session=self.lease.session, address=self._address, version=self._version))
         self._tasks.append(asyncio.create_task(self._beat_loop()))
 
     async def stop(self) -> None:
-        """Leave politely: the places of this gateway are free at once."""
+        """Leave in order: the places of this gateway are free at once."""
         if self._appends is not None and self.failure is None:
             self.append(Leave(session=self.lease.session))
             try:
@@ -138,7 +137,7 @@ class ControlLog:
                     while not self._appends.is_idle:
                         await asyncio.sleep(_TICK_S)
             except TimeoutError:
-                log.warning("the cluster was not told that this gateway stops")
+                log.warning("could not report to the cluster that this gateway stops")
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -146,7 +145,7 @@ class ControlLog:
             self._appends.close()
 
     async def abandon(self) -> None:
-        """Stop to follow the log, without a word to the others: for those who only look."""
+        """Stop reading the log without a Leave entry: for readers that have no session."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -181,7 +180,7 @@ class ControlLog:
     # --- appending
 
     def append(self, entry: Entry, on_failed: Callable[[], None] | None = None) -> None:
-        """Append an entry; `on_failed` is called if it certainly or possibly did not get into the log."""
+        """Append an entry; `on_failed` is called if it was not appended, or if that is unknown."""
         assert self._appends is not None
         record = Record(sequence_number=0, time_ms=self._now_ms(), key=None, value=encode_entry(entry), headers=())
         batch = encode_batch([record])

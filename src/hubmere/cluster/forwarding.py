@@ -23,7 +23,7 @@ _GROUP_MARK: Final = "group."
 
 
 class KafkaCoordination:
-    """Passes requests on. Thread rule: the loop's thread only. `failed` makes the exception that callers expect."""
+    """Passes requests on. Thread rule: the loop's thread only. `failed` creates the exception that callers expect."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class KafkaCoordination:
         provide: Callable[[str], Awaitable[None]],
         failed: Callable[[str], Exception],
     ) -> None:
-        """`provide` sees that the topic of a hub exists."""
+        """`provide` creates the topic of a hub if it does not exist."""
         self._provide = provide
         self._upstream = upstream
         self._prefix = prefix

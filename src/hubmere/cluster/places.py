@@ -152,10 +152,10 @@ class ClusterPlaces:
             self._control.lease.forget(claimed.id)
             self._control.append(Release(id=claimed.id))
 
-    # --- what the log says
+    # --- events of the control log
 
     def _on_not_appended(self, claimed: _Claimed) -> None:
-        """The log could not be reached. If the claim gets there all the same, it is given back then."""
+        """The claim may not have been appended. If it was, it is released when it is read."""
         self._answer(claimed, StorageFull("the control log of the cluster does not answer"))
 
     def _on_event(self, event: ClaimEvent) -> None:
@@ -192,7 +192,7 @@ class ClusterPlaces:
             self.release(claimed)
 
     def _lose(self, claimed: _Claimed, others: tuple[Holder, ...]) -> None:
-        """Stop the reader first, then tell the others that it has stopped."""
+        """Stop the reader first, then release the claim."""
         epoch, name = claimed.key[3], claimed.key[4]
         refusal: Refusal = StorageFull("this gateway was cut off from its cluster")
         if others and others[0].epoch is not None:
@@ -210,7 +210,7 @@ class ClusterPlaces:
 
 
 def _refusal(claimed: _Claimed, holders: tuple[Holder, ...]) -> Refusal:
-    """The refusal that one node gives in this case."""
+    """The same refusal as on a single node."""
     epoch, name = claimed.key[3], claimed.key[4]
     owner = next((holder for holder in holders if holder.epoch is not None), None)
     if owner is not None and owner.epoch is not None:

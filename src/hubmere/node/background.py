@@ -76,7 +76,7 @@ class Background:
             log.exception("a request that waited for a log failed")
 
     async def _copy_catalog(self) -> None:
-        """Keep a copy of the catalog, so that a damaged catalog does not cost keys and rules."""
+        """Keep a copy of the catalog, so that keys and rules survive damage of the catalog."""
         while True:
             await asyncio.to_thread(self._storage.catalog.copy_if_changed)
             await asyncio.sleep(_COPY_SECONDS)

@@ -1,8 +1,8 @@
 """The storage of a gateway: a Kafka cluster instead of a data folder. Connects, checks the cluster, and opens the
 catalog over its control log.
 
-A gateway keeps nothing: its folder is temporary, and has only the files that TLS needs. What all gateways must share
-(certificate authority, admin token) is in the control log, sealed with the cluster secret.
+A gateway stores no data: its folder is temporary, and has only the files that TLS needs. Secrets that all gateways
+share (certificate authority, admin token) are in the control log, encrypted with the cluster secret.
 """
 
 import asyncio
@@ -48,16 +48,16 @@ _WRITE_SECONDS: Final = 30.0
 # Rows of the control log that are not entities.
 _SECRET_ROW: Final = "secret."  # noqa: S105  the beginning of a name
 _TOPIC_ROW: Final = "topic."
-# What all gateways share, as files below the folder.
+# Secrets that all gateways share, as files below the folder.
 _SHARED_FILES: Final = ("admin-token", "tls/ca.pem", "tls/ca-key.pem", "tls/issued.json")
 
 
 class ClusterUnusable(Exception):
-    """The gateway must not start on this cluster; says why in one sentence."""
+    """The gateway must not start on this cluster; the text gives the reason in one sentence."""
 
 
 class ClusterStorage:
-    """What a gateway has instead of a data folder. Thread rule: the loop's thread only."""
+    """The storage of a gateway, in place of a data folder. Thread rule: the loop's thread only."""
 
     catalog: ClusterCatalog
     control: ControlLog
@@ -107,7 +107,7 @@ class ClusterStorage:
         self._engine = KafkaEngine(self.upstream, self._topics())
 
     async def _connect(self) -> None:
-        """Reach any broker; one line every ten seconds says why that does not work."""
+        """Connect to any broker; logs the reason of failure every ten seconds."""
         loop = asyncio.get_running_loop()
         began, told = loop.time(), -_TELL_SECONDS
         limit_s = self._settings.cluster_start_timeout_s
@@ -184,7 +184,7 @@ class ClusterStorage:
 
     @property
     def coordination(self) -> Coordination:
-        """Where requests of Kafka groups are passed on to."""
+        """The coordinators that serve requests of Kafka groups."""
         return KafkaCoordination(
             self.upstream,
             self._settings.cluster_prefix,
@@ -192,10 +192,10 @@ class ClusterStorage:
             failed=CoordinationFailed,
         )
 
-    # --- what all gateways share
+    # --- shared secrets
 
     async def _share_secrets(self) -> None:
-        """Take over the certificate authority and the admin token of the cluster, or make them for all."""
+        """Use the certificate authority and the admin token of the cluster; the first gateway creates them."""
         if self._shared_texts() is None:
             self.secrets.admin_token()
             self.secrets.ensure_tls(("localhost",), datetime.now(UTC), certificates)
@@ -228,7 +228,7 @@ class ClusterStorage:
         self.catalog.on_foreign = on_foreign
 
     def check(self, conditions: Conditions) -> None:
-        """Say whether this gateway is cut off from its cluster, or runs without a second copy of events."""
+        """Report whether this gateway is disconnected from its cluster, or runs without a second copy of events."""
         severity = ConditionSeverity.CRITICAL
         remedy = "Check the Kafka brokers, and the network between them and this gateway."
         if self.control.failure is not None:
@@ -247,7 +247,7 @@ class ClusterStorage:
             log.warning("%s", text)
 
     async def close(self) -> None:
-        """Tell the others that this gateway stops, and refuse what is not acknowledged."""
+        """Tell the other gateways that this one stops, and refuse appends that are not acknowledged."""
         if hasattr(self, "control"):
             await self.control.stop()
         if self._engine is not None:
@@ -268,7 +268,7 @@ def _secret(settings: Settings) -> bytes:
 
 
 def kafka_access(settings: Settings) -> Access:
-    """How to sign in to the brokers."""
+    """Credentials for the brokers."""
     tls: ssl.SSLContext | None = None
     if settings.cluster_tls:
         ca = None if settings.cluster_tls_ca is None else str(settings.cluster_tls_ca)

@@ -42,8 +42,8 @@ _PROTOCOLS: Final = {"amqp": "AMQP", "amqps": "AMQP", "kafka": "Kafka", "kafkas"
 class NodeEndpoints:
     """The endpoints and ports of one node. Thread rule: the loop's thread only.
 
-    `open` binds every port before it builds the first endpoint, because each protocol tells clients the addresses of
-    the others. `addresses` exists once `open` has returned.
+    `open` binds every port before it builds the first endpoint, because each protocol advertises the addresses of the
+    others. `addresses` exists once `open` has returned.
     """
 
     addresses: Addresses
@@ -215,7 +215,7 @@ class NodeEndpoints:
         return app
 
     async def stop(self) -> None:
-        """Close the ports and say good-bye on every connection."""
+        """Close the ports, and close every connection as its protocol prescribes."""
         if self._http is not None:
             await self._http.stop()
         if self._portal is not None:

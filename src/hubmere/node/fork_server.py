@@ -1,7 +1,8 @@
 """A process that has loaded the node's code and forks a node on request, for tests that start nodes often.
 
-Most of a start is loading modules; a fork has them. The server has one thread and opens nothing, so a fork inherits no
-lock, socket or file of a node. It is driven by lines of JSON on its standard input, each answered by one line:
+Most of the time of a start is used to load modules; a forked process has them already. The server has one thread and
+opens nothing, so a fork inherits no lock, socket or file of a node. It reads requests as lines of JSON from its
+standard input, and answers each with one line:
 
     {"start": ["up", "--data=..."], "log": "node.log"}  ->  {"pid": 42}
     {"wait": 42, "timeout_s": 5.0}                      ->  {"code": 0}, or {"code": null} while the process runs
@@ -116,7 +117,7 @@ class ForkServer:
         return code
 
     def close(self) -> None:
-        """End the server and what it has forked."""
+        """End the server and its forked processes."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()

@@ -1,9 +1,9 @@
 """Measures event-loop lag: a timer that becomes due regularly, and how late it runs.
 
 A turn of the loop that takes long delays every timer that becomes due in it. A turn that is longer than the interval is
-always seen, less at most one interval; a shorter one is seen as often as a timer falls into it. The interval is 25 ms
-while the loop works and 250 ms while it rests: a measurement takes 3 µs of a loop that runs anyway, but 100 µs of one
-that is woken for it.
+always measured, less at most one interval; a shorter one is measured only if a timer becomes due in it. The interval is
+25 ms while the loop works and 250 ms while it rests: a measurement takes 3 µs of a loop that runs anyway, but 100 µs of
+one that is woken for it.
 """
 
 import asyncio

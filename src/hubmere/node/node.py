@@ -178,7 +178,8 @@ class Node:
         rule = broker.entities.rule(namespace, ROOT_RULE)
         addresses = endpoints.addresses
         if settings.is_gateway:
-            # Each gateway says where it is itself; clients are told the addresses of the balancer.
+            # The ready file has the addresses of this gateway; clients get the advertised addresses of the load
+            # balancer.
             addresses = replace(addresses, advertised=())
         return build_ready(
             addresses,

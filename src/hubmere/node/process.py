@@ -34,7 +34,7 @@ async def _serve(settings: Settings) -> None:
     node, watch = Node(settings), StallWatch.of_environment()
     try:
         ready = await node.start()
-        # Objects made so far live as long as the node: exclude them from every later garbage collection.
+        # Objects created so far stay alive as long as the node: exclude them from later garbage collections.
         gc.collect()
         gc.freeze()
         gc.enable()

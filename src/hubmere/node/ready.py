@@ -1,4 +1,4 @@
-"""Where a ready node is reached: the ready file for programs and the banner for people.
+"""The addresses of a ready node: the ready file for programs and the banner for people.
 
 Both show one `Ready`. The ready file is written by rename, so a reader sees all of it or nothing; it holds keys, hence
 mode 0600. Nothing here opens a port.
@@ -43,10 +43,10 @@ class ReadyIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """Where a node is reached and with what: `host:port` for AMQP and Kafka, URLs for the rest, None if not served.
+    """Addresses and credentials of a node: `host:port` for AMQP and Kafka, URLs for the rest, None if not served.
 
-    `local_http` and `local_https` are for programs on the same machine. The other addresses are those that clients are
-    told, which a port mapping may change.
+    `local_http` and `local_https` are for programs on the same machine. The other addresses are those that the node
+    advertises, which a port mapping may change.
     """
 
     pid: int

@@ -6,9 +6,9 @@ A process of `hubmere up` watches itself when HUBMERE_STALL_FILE names a file. I
 2. A thread looks at that note. While the timer is late it samples the stack of the loop's thread.
 3. When the timer runs at last and was late by more than the threshold, one JSON line is appended to the file.
 
-A line also says what of the delay may not have been the loop's own doing: the time that its thread and the threads
-that it may wait for had no processor, the processor time of the other threads, which hold the interpreter lock
-meanwhile, and how late the watch's own thread was, which has nothing to do.
+A line also has the parts of the delay that the loop may not have caused: the time for which its thread, and the threads
+that it may wait for, had no CPU; the CPU time of the other threads, which hold the interpreter lock meanwhile; and the
+delay of the watch's own idle thread.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class Stall:
 
     @property
     def own_s(self) -> float:
-        """What of the turn was the loop's own doing: work, or waiting for something that blocks."""
+        """The part of the turn that the loop itself has caused: work, or a blocking call."""
         blocked_s = self.length_s - self.thread_s - self.waited_s - self.others_s
         blocked_s -= self.overslept_s + self.others_waited_s
         return min(self.thread_s, self.length_s) + max(blocked_s, 0.0)
@@ -183,7 +183,7 @@ def _stack_of(thread_id: int) -> str:
 
 
 def _waits_s() -> dict[str, float]:
-    """How long each thread of this process has been ready to run without a processor; empty where nobody counts it."""
+    """How long each thread of this process has waited for a CPU; empty if the system does not count it."""
     waits = {}
     for task in Path("/proc/self/task").glob("*/schedstat"):
         try:

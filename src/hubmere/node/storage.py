@@ -41,7 +41,7 @@ class StoredCatalog(Catalog, Protocol):
 
 
 class Storage(Protocol):
-    """Where a node keeps its events and entities: a data folder, memory, or a Kafka cluster.
+    """The storage of a node for events and entities: a data folder, memory, or a Kafka cluster.
 
     `folder` has the secrets of the node; `engine` and `catalog` exist once `open` has returned.
     """
@@ -89,25 +89,25 @@ class Storage(Protocol):
         """Report changes of entities that were not made by this node."""
 
     def check(self, conditions: Conditions) -> None:
-        """Called every second: set or clear what is wrong with the storage."""
+        """Called every second: set or clear the conditions of the storage."""
 
     async def close(self) -> None:
         """Complete what can be completed, and close everything; the folder stays locked until `release`."""
 
     def release(self) -> None:
-        """Let the folder go."""
+        """Unlock or delete the folder."""
 
     @property
     def places(self) -> "Places | None":
-        """Who decides which reader has a partition; None if the broker does."""
+        """Decides which reader has a partition; None if the broker does."""
 
     @property
     def coordination(self) -> "Coordination | None":
-        """Where requests of Kafka groups are passed on to; None if the broker has the groups."""
+        """The coordinators that serve requests of Kafka groups; None if the broker has the groups."""
 
 
 def choose_storage(settings: Settings) -> Storage:
-    """The storage of the settings; what a cluster needs is imported by gateways only."""
+    """The storage of the settings; the modules for a cluster are imported only by gateways."""
     if not settings.is_gateway:
         return NodeStorage(settings)
     from hubmere.node.cluster import ClusterStorage
@@ -116,7 +116,7 @@ def choose_storage(settings: Settings) -> Storage:
 
 
 class NodeStorage:
-    """What a node keeps on disk, or in memory. Thread rule: the loop's thread only.
+    """Storage on disk, or in memory. Thread rule: the loop's thread only.
 
     `folder` is the data folder. A node in memory has a temporary folder instead, for its secrets only: clients must be
     able to read its CA certificate. `engine`, `catalog` and `bodies` exist once `open` has returned.
@@ -189,10 +189,10 @@ class NodeStorage:
         return
 
     def check(self, conditions: Conditions) -> None:
-        """The disk is watched by `NodeDisk`."""
+        """Does nothing: `NodeDisk` monitors the disk."""
 
     def follow(self, on_foreign: OnForeign) -> None:
-        """Nobody else changes the entities of a data folder."""
+        """Does nothing: no other process changes the entities of a data folder."""
 
     async def close(self) -> None:
         """Complete the group commits and close the files; the folder stays locked until `release`."""

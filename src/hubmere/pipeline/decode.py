@@ -1,9 +1,9 @@
-"""Record batches to Arrow columns: the rows of `format("eventhubs")`, made in bulk.
+"""Decodes record batches to Arrow columns: the rows of `format("eventhubs")`, in bulk.
 
 Takes batches as they were fetched and gives Arrow record batches with the requested columns in the requested order.
 Control batches, aborted transactions and events outside the range are skipped; a batch whose records cannot be decoded
-is skipped with a warning. `Columns` is the inner loop; `_decode.pyx` has its compiled twin, which gives the same arrays
-and is used if it was built.
+is skipped with a warning. `Columns` is the inner loop; `_decode.pyx` has a compiled version of it, which gives the same
+arrays and is used if it was built.
 """
 
 import logging

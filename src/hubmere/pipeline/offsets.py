@@ -1,9 +1,9 @@
 """Offsets of a streaming query: their form in the checkpoint, the limits of a micro-batch, and the tasks of a range.
 
-An offset says for each partition which event comes next, and of which hub: one that was deleted and created again has
-the same name and another id. In Spark's checkpoint it has the shape that Microsoft's connector writes, with the id
-beside it: `{"hub": {"0": 42}, "$hubId": "..."}`. A checkpoint of the connector, or of a version that kept no id, can be
-continued. Nothing here asks the node anything.
+An offset has the next event of each partition, and the id of the hub: a hub that was deleted and created again has the
+same name and another id. In Spark's checkpoint it has the format of Microsoft's connector, with the id added: `{"hub":
+{"0": 42}, "$hubId": "..."}`. A checkpoint of the connector, or of a version that kept no id, can be continued. Nothing
+here calls the node.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -62,8 +62,8 @@ class DataLost(RuntimeError):
             for lost in self.lost
         )
         return (
-            f"events of '{self.hub}' are gone that the query has not read ({ranges}); "
-            "set failOnDataLoss to false to go on without them"
+            f"events of '{self.hub}' that the query has not read are lost ({ranges}); "
+            "set failOnDataLoss to false to continue without them"
         )
 
 

@@ -1,9 +1,8 @@
 """The options of `format("eventhubs")`: those of Microsoft's connector, parsed once into values.
 
-Names are compared without case, with or without the prefix `eventhubs.`. Options that only steer that connector's AMQP
-receivers are accepted and have no effect; those that would change the meaning of a query and cannot be honoured are
-refused, and so is a name that nobody knows, since a misspelt limit or position would be ignored in silence. Reference:
-service 10.
+Names are compared without case, with or without the prefix `eventhubs.`. Options that only configure that connector's
+AMQP receivers are accepted without effect. Options that would change the meaning of a query and are not supported are
+refused. So are unknown names, since a misspelt limit or position would be ignored silently. Reference: service 10.
 """
 
 import os

@@ -3,10 +3,10 @@
     {"offset": "-1" | "@latest" | "123" | null, "seqNo": -1 | n, "enqueuedTime": "2026-01-01T00:00:00.000Z" | null,
      "isInclusive": true}
 
-The first of offset, seqNo and enqueuedTime that is given decides. `earliest` and `latest`, Kafka's words, stand for the
-two ends, and so do the plain offsets `-1` and `@latest`. A start lies at the event (inclusive) or behind it;
-an end lies before the event that a sequence number names, as the connector plans it, and behind the last event of a
-time when that is inclusive. Positions outside of what a partition holds mean its beginning or its end.
+The first of offset, seqNo and enqueuedTime that is given decides. `earliest` and `latest`, as in Kafka, mean the two
+ends, and so do the plain offsets `-1` and `@latest`. A start is at the event (inclusive) or after it. An end is before
+the event with the given sequence number, as in the connector, or after the last event of a time if that is inclusive.
+Positions outside the range of a partition mean its beginning or its end.
 """
 
 import json

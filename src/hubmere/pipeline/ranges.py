@@ -1,9 +1,9 @@
 """Reads ranges of a hub into Arrow record batches; the work of a task, on any executor.
 
-The client is that of the task before; the answer after the one that is being decoded is on its way already. A range
-that retention overtakes between planning and reading fails with the lost range named, or goes on behind it when the
-query allows that; so does a range with events that are damaged on the node's disk. A hub that is created again between
-planning and the end of a task always fails the task: what was read may belong to either hub.
+The client of the previous task is reused, and the next response is requested while one is decoded. If retention deletes
+events of a range between planning and reading, the task fails with an error that names the lost range, or continues
+after it if the query allows that. The same holds for events that are damaged on the node's disk. A hub that is created
+again between planning and the end of a task always fails the task: what was read may belong to either hub.
 """
 
 import gc
@@ -23,8 +23,8 @@ from hubmere.pipeline.offsets import DataLost, HubRecreated, Lost, Range
 
 log = logging.getLogger("hubmere.spark")
 
-# Which task of a process finds everything imported, Spark's own parts for writing out rows as well, and no garbage:
-# that was collected after the one before.
+# The number of the task of a process before which all modules are imported, including Spark's own for writing rows, and
+# the garbage is collected.
 _SETTLED_TASK: Final = 2
 _tasks: Final = count(1)
 

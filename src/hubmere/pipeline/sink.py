@@ -1,17 +1,18 @@
 """The Spark writer: rows become events; a repeated task or query writes none of them twice.
 
-A task gathers rows into record batches for each partition, and batches into segments. A segment's producer id is made
-from who writes (query, epoch and task), its number and its very bytes, so that a repeat of the same rows is dropped by
-the partition's log, while rows that came out differently are never mistaken for those that are there: exactly once for
-rows that are the same when they are computed again, at least once otherwise.
+A task gathers rows into record batches for each partition, and batches into segments. A segment's producer id is
+derived from its writer (query, epoch and task), its number and its bytes. So the partition's log drops a repeat of the
+same rows, and different rows are never taken for a repeat: delivery is exactly once for rows that are the same when
+they are computed again, and at least once otherwise.
 
 1. A task writes every full segment as soon as it is full.
-2. When its rows end, the last segment may be cut short: if the rows before a writer fail, Spark ends its input as if
-   that were all. So the task writes the last segment only when Spark has marked its input as complete (`task_input`).
-3. Where Spark gives no such mark the last segment travels to the driver, whose commit writes it. Its size is bounded,
+2. When its rows end, the last segment may be incomplete: if the computation of the rows fails, Spark ends the input of
+   the writer as if it were complete. So the task writes the last segment only when Spark has marked its input as
+   complete (`task_input`).
+3. Without such a mark, the last segment is sent to the driver, whose commit writes it. Its size is bounded,
    but all of them together must fit `spark.driver.maxResultSize`; with the mark a task sends a few bytes.
 
-What a failed job wrote stays.
+Events that a failed job has written are not removed.
 """
 
 import time
@@ -52,7 +53,7 @@ _BATCH_ID: Final = "streaming.sql.batchId"
 _QUERY_ID: Final = "sql.streaming.queryId"
 
 _BODY_TYPES: Final = ("string", "binary")
-# Column, the types it may have; `partition` and `partitionId` are two names for one thing.
+# Columns and their allowed types; `partition` and `partitionId` mean the same.
 _OPTIONAL: Final = {
     "partitionKey": ("string",),
     "partition": ("string", "int", "bigint"),
@@ -243,13 +244,13 @@ def _write_segment(client: Client, hub: str, name: str, batches: list[tuple[int,
     producer.flush()
 
 
-# --- what Spark calls ------------------------------------------------------------------------------------------------
+# --- called by Spark --------------------------------------------------------------------------------------------------
 
 
 class HubBatchWriter(DataSourceArrowWriter):
     """Writes a batch. Created once per write and copied to its tasks, so that repeats have the same identity.
 
-    A write that has an id of its own (`writeId`) is known again when all of it is repeated, as `foreachBatch` does.
+    A write with an id (`writeId`) is recognized when all of it is repeated, as `foreachBatch` does.
     """
 
     def __init__(self, options: Options, schema: StructType, *, overwrite: bool) -> None:

@@ -2,8 +2,8 @@
 
 The driver plans which sequence numbers each micro-batch and each task reads; executors read them (`ranges`). A batch
 reads from its starting to its ending positions as they were when it was planned; a stream keeps its offsets in Spark's
-checkpoint and reads in each trigger what the limits admit. Runs unchanged on Spark 4.0 to 4.3, without what an older
-one lacks (admission control, Arrow stream writers, filters).
+checkpoint and reads in each trigger what the limits admit. Runs on Spark 4.0 to 4.3; features that an older version
+lacks (admission control, Arrow stream writers, filters) are not used there.
 """
 
 import logging
@@ -214,7 +214,7 @@ class FilteredHubReader(HubBatchReader):
 
 
 class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a stream. One instance lives on the driver as long as its query; copies of it read on executors."""
+    """Reads a stream. One instance exists on the driver as long as its query; copies of it read on executors."""
 
     def __init__(self, options: Options, schema: pa.Schema) -> None:
         super().__init__(options, schema)
@@ -233,7 +233,7 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         """State that is sent to executors: without the connection."""
         return self.__dict__ | {"_client": None}
 
-    # --- what Spark calls on the driver ---
+    # --- called by Spark on the driver ---
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         """Where a query without a checkpoint starts."""

@@ -1,9 +1,9 @@
-"""The capture job as a node starts it: a JVM of its own beside this process, then the job on it.
+"""Entry point of the capture job that a node starts: starts a JVM, then runs the job on it.
 
     python -m hubmere.pipeline.supervised --java JAVA --heap-mb MB --spark NAME=VALUE ... -- ARGUMENTS OF THE JOB
 
-The node holds the other end of standard input. When it goes, the job ends itself, and the JVM with it; before there is
-a job this module sees to that.
+The node holds the other end of standard input. When the node ends, the job ends itself and the JVM; until the job runs,
+this module does so.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""Whether the input of a running Spark task is complete, as Spark itself says it.
+"""Detects whether the input of a running Spark task is complete, by Spark's own end mark.
 
-When the rows before a writer fail, Spark ends the writer's iterator as if that were all, and fails the task afterwards
-(observed on 4.0 to 4.3). The only difference is on the worker's own stream: after complete input Spark writes an end
-mark, which the worker reads when the task is over; after a failure the stream just ends. PySpark has no interface for
-this, so the stream is looked up in the worker's frames and peeked at, without taking anything from it.
-
-Only a mark that was seen counts. A PySpark that keeps its stream elsewhere gives False, and callers do without.
+When the computation of the rows fails, Spark ends the writer's iterator as if it were complete, and fails the task
+afterwards (observed on 4.0 to 4.3). The only difference is on the worker's own stream: after complete input Spark
+writes an end mark, which the worker reads when the task is over; after a failure the stream just ends. PySpark has no
+interface for this, so the stream is found in the worker's frames and peeked at, without consuming anything. The result
+is True only if the mark was found. With a PySpark that keeps its stream elsewhere it is False, and callers work without
+the mark.
 """
 
 import sys

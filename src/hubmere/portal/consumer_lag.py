@@ -141,7 +141,7 @@ def _lag(hub: HubView, partition: int, position: int) -> int:
     return hub.lag(partition, position) if partition < hub.partition_count else 0
 
 
-# --- all the time ----------------------------------------------------------------------------------------------------
+# --- lag of all groups, for the recorder ------------------------------------------------------------------------------
 
 # A round over all hubs and groups takes about this many visits.
 _VISITS_PER_ROUND = 10

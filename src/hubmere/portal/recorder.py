@@ -33,7 +33,7 @@ CONNECTIONS = len(COUNTERS)
 LAG_WIDTH = 1
 # Maximum number of hubs with a history: on disk at most 2.2 MB each, if the hub has traffic for 30 days.
 MAX_SERIES = 100
-# A hub without traffic for this long gives its place to another one.
+# A hub without traffic for this long can be replaced by another one.
 _IDLE_SECONDS = 3600
 # Maximum number of lag series, on disk at most 0.4 MB each; further groups have no trend.
 MAX_LAG_SERIES = 200
@@ -168,7 +168,7 @@ class Recorder:
                 self._add(name, second, _ZEROS)
 
     def _has_place(self, name: str, second: int) -> bool:
-        """Whether a hub has or gets a history; the place of a hub that is idle for an hour is given away."""
+        """Whether a hub has or gets a history; a hub that is idle for an hour is replaced."""
         if name in self._series or len(self._series) < MAX_SERIES:
             return True
         oldest = min(self._series, key=lambda known: self._series[known].active_s)
@@ -240,13 +240,13 @@ class Recorder:
 
 
 def filled(rows: Sequence[tuple[int, Values]], times: Iterable[int]) -> list[tuple[int, Values]]:
-    """The rows of a hub at the times at which the node has recorded; the hub was idle where it has no row."""
+    """Add rows of zeros for the times at which the node has recorded and the hub was idle."""
     known = dict(rows)
     return [(second, known.get(second, _ZEROS)) for second in times]
 
 
 def thinned(rows: Sequence[tuple[int, Values]], range_s: int) -> list[tuple[int, Values]]:
-    """At most about `MAX_POINTS` rows: the means of equal parts of the range."""
+    """Downsample to about `MAX_POINTS` rows: the means of equal parts of the range."""
     step_s = max(range_s // MAX_POINTS, 1)
     parts: dict[int, list[Values]] = {}
     for second, values in rows:

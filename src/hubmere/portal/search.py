@@ -104,7 +104,7 @@ def read_page(
 
 
 async def until_open(hub: HubView, partitions: Sequence[int]) -> None:
-    """Wait a while until the logs of partitions are open; reading them says why one is not."""
+    """Wait a while until the logs of partitions are open; a later read reports why one is not."""
     for partition in partitions:
         hub.open_ahead(partition)
     for _ in range(round(MAX_OPENING_WAIT_S / _OPENING_POLL_S)):

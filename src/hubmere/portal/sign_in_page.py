@@ -54,9 +54,8 @@ you can see and do.</p>{notice}
 
 
 def render(action: str, error: str | None = None, *, notice: str = "", next_page: str = "") -> bytes:
-    """The sign-in page as HTML, with the error of the previous attempt.
-
-    `notice` says why the person was signed out, `next_page` is the page that opens after the sign-in.
+    """The sign-in page as HTML, with the error of the previous attempt. `notice` is the reason why the person was
+    signed out, `next_page` is the page that opens after the sign-in.
     """
     return _PAGE.format(
         style=_STYLE,

@@ -143,7 +143,7 @@ def frame(context: PageContext, page: str, title: str) -> Iterator[None]:
         navigation = _navigation(context, page)
         body = ui.column().classes("h-main")
     _header(context, navigation, dark)
-    # Every page, also one without a refresh of its own, closes when its login ends.
+    # Every page, also one that does not refresh itself, closes when its login ends.
     ui.timer(_REFRESH_SECONDS, action_handler(lambda: _require_login(context)))
     with body:
         ui.label(title).classes("h-title").props('role="heading" aria-level="1"')

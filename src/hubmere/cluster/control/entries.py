@@ -1,7 +1,7 @@
 """The entries of the control log, and their bytes: one JSON object each.
 
-A gateway that meets an entry which it cannot read must stop serving management: it would otherwise decide on another
-state than its peers. `decode_entry` therefore raises UnreadableEntry and never skips.
+A gateway that reads an entry which it cannot decode must stop serving management; otherwise its state would differ from
+that of the others. `decode_entry` therefore raises UnreadableEntry and never skips an entry.
 """
 
 import json
@@ -65,7 +65,7 @@ class Gone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
-    """A gateway stops politely: it has released everything and delivers no more."""
+    """A gateway stops in order: it has released everything and delivers nothing more."""
 
     session: str
 

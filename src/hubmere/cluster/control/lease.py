@@ -85,7 +85,7 @@ class Lease:
     # --- the log
 
     def observe(self, entry: Entry, outcome: Outcome, now: float) -> list[ClaimEvent]:
-        """An entry was read and applied; what it means for the claims of this gateway."""
+        """Process an entry that was read and applied; returns the events of claims of this gateway."""
         match entry:
             case Beat() if entry.session == self.session:
                 self._on_beat(entry, outcome)
@@ -108,7 +108,7 @@ class Lease:
         return min((waiting.grant_at for waiting in self._waiting.values()), default=None)
 
     def forget(self, claim_id: str) -> None:
-        """This gateway gives a claim up; nothing more is said of it."""
+        """This gateway gives up a claim; there are no more events of it."""
         self._waiting.pop(claim_id, None)
         self._accepted.discard(claim_id)
 

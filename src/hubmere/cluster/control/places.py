@@ -19,7 +19,7 @@ from hubmere.cluster.control.entries import Claim, Role
 
 
 class Verdict(Enum):
-    """What became of an entry."""
+    """The result of an entry."""
 
     ACCEPTED = "accepted"
     REFUSED = "refused"
@@ -58,7 +58,7 @@ class Place:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left to remember."""
+        """Whether there are neither holders nor leaving claims."""
         return not self.holders and not self.leaving
 
     def claim(self, claim: Claim) -> ClaimOutcome:

@@ -1,7 +1,8 @@
-"""ControlState: what all gateways agree on. `apply` is deterministic, and reads no clock: the log's order is the time.
+"""ControlState: the state that all gateways share. `apply` is deterministic and reads no clock: time is the order of
+the log.
 
 It knows nothing of hubs or tiers. Rows are texts by key, with the offset of the entry that wrote them as their version;
-so gateways of two releases apply every entry alike.
+so gateways of two releases apply every entry in the same way.
 
 A gateway is alive while it beats. It is declared dead (`Gone`) if another gateway has beaten MISSED_BEATS times since
 its last beat. Its claims then must leave; they are forgotten after FORGOTTEN_BEATS further beats of any one gateway,
@@ -42,7 +43,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What an entry did. `stale` are the keys whose versions did not hold; `claim` is the decision on a claim."""
+    """The effect of an entry. `stale` are the keys whose versions did not hold; `claim` is the decision on a claim."""
 
     verdict: Verdict
     stale: tuple[str, ...] = ()
@@ -120,7 +121,7 @@ class ControlState:
         return member is not None and not member.is_gone
 
     def _claim(self, claim: Claim) -> Outcome:
-        # A gateway that was declared dead does not know it yet: nothing that it asks for may displace anybody.
+        # A gateway that was declared dead may not know it yet: its claims must not displace others.
         if not self._is_alive(claim.session):
             return Outcome(verdict=Verdict.REFUSED, claim=ClaimOutcome(verdict=Verdict.REFUSED))
         return self._taken(claim.id, claim.place, self._place(claim.place).claim(claim))
@@ -193,7 +194,7 @@ class ControlState:
 
     @property
     def digest(self) -> str:
-        """A digest of the state, which all gateways must have alike at the same offset."""
+        """A digest of the state, which must be the same for all gateways at the same offset."""
         return hashlib.sha256(self.encode()).hexdigest()
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Appends to one partition: waiting batches, requests under way, and what is done when one fails.
+"""Appends to one partition: waiting batches, requests in flight, and retries after failures.
 
 1. Batches are sent in the order of their appends, over one connection. While requests are under way, batches of the
    gateway's own gather; the next request takes as many of them as fit into one batch, each with its own receipt.
@@ -7,7 +7,7 @@
    nothing new before that is answered. Kafka drops what it already has, so a retry never duplicates an event.
 3. If Kafka misses a number although nothing before it is open, the batches that follow were not appended: they get
    a new producer id and new numbers.
-4. Batches of Kafka clients go through as they are and are never sent again: their client does that, or nobody.
+4. Batches of Kafka clients are sent unchanged and are never retried here: their client may do that.
 5. Receipts complete in the order of the appends.
 """
 
@@ -41,7 +41,7 @@ _MAX_IN_FLIGHT: Final = 64
 # How long a broker waits for its followers, and how long a gateway waits for the broker.
 _PRODUCE_MS: Final = 10_000
 _ANSWER_SECONDS: Final = 15.0
-# After this time a publication that was certainly not appended is refused; one of which nothing is known later.
+# After this time a publication that was certainly not appended is refused; one whose outcome is unknown, later.
 _REFUSED_SECONDS: Final = 8.0
 _UNKNOWN_SECONDS: Final = 25.0
 _PAUSE_S: Final = 0.1
@@ -51,7 +51,7 @@ _DUPLICATE: Final = 46
 _LOST_NUMBERS: Final = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH}
 )
-# The leader may have appended the batch although it says that something is wrong.
+# The leader may have appended the batch although it answers with this error.
 _UNKNOWN_FATE: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 # The batch itself is at fault: sending it again does not help.
 _BAD_BATCH: Final = frozenset(

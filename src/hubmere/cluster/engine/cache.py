@@ -13,7 +13,7 @@ DEFAULT_CACHE_BYTES: Final = 64 * 1024 * 1024
 
 
 class Fetched(NamedTuple):
-    """What one fetch returned for a partition: whole batches, where each begins, and what readers must skip."""
+    """The result of a fetch for a partition: whole batches, their positions, and ranges that readers must skip."""
 
     data: memoryview
     starts: list[int]  # byte positions of the batches
@@ -54,7 +54,7 @@ def parse_fetched(data: memoryview, aborted: Sequence[tuple[int, int]]) -> Fetch
 
 
 def _aborted_range(producer: int, first: int, markers: Sequence[tuple[int, int]], end: int) -> AbortedTransaction:
-    """Kafka tells where an aborted transaction begins; it ends at its marker, or goes on after these batches."""
+    """Kafka gives the begin of an aborted transaction; it ends at its marker, or continues after these batches."""
     last = next((at for marked, at in markers if marked == producer and at >= first), end - 1)
     return AbortedTransaction(producer, first, last)
 
@@ -72,7 +72,7 @@ class FetchCache:
         return PartitionCache(self)
 
     def note(self, partition: "PartitionCache", fetched: Fetched) -> None:
-        """Count what was added, and drop what is too much."""
+        """Count added batches, and drop the least recently used ones above the limit."""
         self._order[id(partition), fetched.first_sequence] = partition
         self.size_bytes += len(fetched.data)
         while self.size_bytes > self._max_bytes and len(self._order) > 1:
@@ -80,11 +80,11 @@ class FetchCache:
             self.size_bytes -= oldest.discard(first)
 
     def touch(self, partition: "PartitionCache", first_sequence: int) -> None:
-        """It was used just now."""
+        """Mark a batch as used."""
         self._order.move_to_end((id(partition), first_sequence))
 
     def forget(self, partition: "PartitionCache", first_sequence: int, size_bytes: int) -> None:
-        """It was removed."""
+        """A batch was removed."""
         if self._order.pop((id(partition), first_sequence), None) is not None:
             self.size_bytes -= size_bytes
 
@@ -100,7 +100,7 @@ class PartitionCache:
         self._all: list[Fetched] = []
 
     def add(self, fetched: Fetched) -> None:
-        """Keep what was fetched; it replaces what began at the same batch."""
+        """Add fetched batches; they replace an entry that begins with the same batch."""
         first = fetched.first_sequence
         self._shared.forget(self, first, self.discard(first))
         at = bisect_right(self._firsts, first)
@@ -109,7 +109,7 @@ class PartitionCache:
         self._shared.note(self, fetched)
 
     def discard(self, first_sequence: int) -> int:
-        """Drop what begins at a sequence number; returns its size."""
+        """Drop the entry that begins at a sequence number; returns its size."""
         at = bisect_right(self._firsts, first_sequence) - 1
         if at < 0 or self._firsts[at] != first_sequence:
             return 0

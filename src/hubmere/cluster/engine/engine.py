@@ -51,7 +51,7 @@ class KafkaEngine:
     # --- LogEngine
 
     def open(self, log: LogId, config: LogConfig, on_opened: OnOpened) -> None:
-        """Open the log of a partition, at once: its topic is made when it is first used."""
+        """Open the log of a partition at once: its topic is created on first use."""
         on_opened(self.log(log, config))
 
     def log(self, log_id: LogId, config: LogConfig) -> KafkaLog:
@@ -63,7 +63,7 @@ class KafkaEngine:
         return opened
 
     def exists(self, log: LogId) -> bool:
-        """Opening a log creates nothing: its topic is made when it is first used."""
+        """Opening a log creates nothing: its topic is created on first use."""
         return True
 
     def find_unrecovered(self, on_found: Callable[[Sequence[LogId]], None]) -> None:
@@ -88,13 +88,13 @@ class KafkaEngine:
             self._deleting.discard(hub_uid)
 
     def set_shortage(self, reason: str | None) -> None:
-        """The brokers watch their own disks."""
+        """Does nothing: the brokers monitor their own disks."""
 
     def maintain(self, now_ms: int) -> None:
         """Nothing to do: the brokers keep the logs."""
 
     def close(self) -> None:
-        """Refuse what is not acknowledged, and stop all tasks."""
+        """Refuse appends that are not acknowledged, and stop all tasks."""
         self._is_closed = True
         self.fetchers.close()
         for opened in self._logs.values():
@@ -119,7 +119,7 @@ class KafkaEngine:
             _LOGGER.error("a task of the log engine failed", exc_info=error)
 
     async def provide(self, uid: str) -> None:
-        """See that the topic of a hub exists; callers at the same time share one attempt."""
+        """Create the topic of a hub if it does not exist; concurrent callers share one attempt."""
         if uid in self._provided:
             return
         task = self._providing.get(uid)
@@ -160,7 +160,7 @@ class KafkaEngine:
         self._free_lanes[broker].append(lane)
 
     async def take_producer(self) -> tuple[int, int]:
-        """A producer id and epoch that nobody else has."""
+        """A new producer id and its epoch."""
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_TRANSACTION_MS)
         answer = await self.upstream.ask_any(request)
         if answer.error_code:
@@ -168,7 +168,7 @@ class KafkaEngine:
         return answer.producer_id, answer.producer_epoch
 
     def admit_waiting(self, size_bytes: int) -> None:
-        """Refuse a publication that would make too much wait for the cluster."""
+        """Refuse a publication if too many bytes already wait for the cluster."""
         if self.waiting_bytes + size_bytes > MAX_WAITING_BYTES:
             raise StorageFull("too many events wait for the Kafka cluster")
 

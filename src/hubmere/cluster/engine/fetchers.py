@@ -1,8 +1,8 @@
-"""Fetchers: read what the logs of a gateway want, with a few long polls per broker.
+"""Fetchers: read the requested positions of all logs, with a few long polls per broker.
 
-A log that wants something waits for a free fetcher of its leader's broker. A fetcher takes all logs that wait, asks for
-one position of each, and waits for the answer; logs that begin to want something meanwhile get another fetcher at once.
-So a reader at the end of a partition is woken by the leader, and a new reader waits for nobody.
+A log that needs events waits for a free fetcher of its leader's broker. A fetcher takes all waiting logs, requests one
+position of each, and waits for the answer; logs that need events meanwhile get another fetcher at once. So a reader at
+the end of a partition is woken by the leader, and a new reader does not wait for the long polls of others.
 """
 
 import asyncio
@@ -46,18 +46,18 @@ class Fetchers:
         self._is_closed = False
 
     def add(self, wanting: "KafkaLog") -> None:
-        """A log wants something."""
+        """A log needs events."""
         if not wanting.wants <= wanting.fetching and not self._is_closed:
             self._waiting[wanting] = None
             self._schedule()
 
     def close(self) -> None:
-        """Start nothing more."""
+        """Start no more fetches."""
         self._is_closed = True
         self._waiting.clear()
 
     def _schedule(self) -> None:
-        # What is wanted in one turn goes into one request.
+        # All positions that are requested in one turn are sent in one request.
         if not self._is_scheduled:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._dispatch)
@@ -107,7 +107,7 @@ class Fetchers:
         except UpstreamFailure:
             await asyncio.sleep(_PAUSE_S)
         except TopicDamaged:
-            # Nothing can be fetched, and readers are told by `is_current`.
+            # Nothing can be fetched; readers get the error from `is_current`.
             wanting.wants.clear()
         else:
             if self._engine.upstream.leader(wanting.topic, wanting.partition) is None:

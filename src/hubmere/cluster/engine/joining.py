@@ -1,4 +1,4 @@
-"""Joins waiting batches of a gateway into one: a broker takes one batch per partition and request.
+"""Joins waiting batches of a gateway into one: a broker accepts one batch per partition and request.
 
 Only batches that the gateway built itself are joined: not compressed, without a producer. Records are copied as they
 are; only their distances from the first record of the batch change.
@@ -22,7 +22,7 @@ from hubmere.records.varint import read_varint, read_varlong, write_varint
 
 Batch = bytearray | memoryview
 
-# As large as the largest publication of the service; what is larger goes alone.
+# As large as the largest publication of the service; larger batches are sent alone.
 MAX_JOINED_BYTES: Final = 1024 * 1024
 
 

@@ -1,13 +1,14 @@
 """KafkaLog: one partition of a hub's topic, the PartitionLog that the broker uses on a cluster.
 
-Sequence numbers are Kafka's offsets, and so are the AMQP offsets. What is known here may be old: another gateway
-appends too. So:
+Sequence numbers are Kafka's offsets, and so are the AMQP offsets. The state here may be outdated, because other
+gateways append too. So:
 
-- `state` is what was heard last. `is_current` asks the partition's leader; after its answer, `state` and `find` are as
-  true as the moment of the question.
-- `read` returns what has been fetched; otherwise it asks for it, and watchers are called when it is there.
-- A position beyond the known end is not refused: the leader is asked. Only when the leader itself says that the
-  position does not exist, `check_position` says so. The known start is never too high, because it only grows.
+- `state` is the last known state. `is_current` queries the partition's leader; after its answer, `state` and `find` are
+  not older than the query.
+- `read` returns batches that have been fetched; otherwise it requests them, and watchers are called when they have
+  arrived.
+- A position beyond the known end is not refused; the leader is queried. `check_position` refuses it only if the leader
+  has answered that the position does not exist. The known start is never too high, because it only grows.
 
 Events are fetched up to the last stable offset, so readers of uncommitted transactions see them when they end.
 """
@@ -69,18 +70,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hubmere.cluster")
 
-# How long a question to a leader may take, with all attempts: longer than an election, shorter than a client waits.
+# Timeout of a query to a leader, with all retries: longer than an election, shorter than a client waits.
 _PATIENCE_S: Final = 20.0
 _READ_COMMITTED: Final = 1
 _DELETE_MS: Final = 30_000
-# For how long a leader's refusal of a position is passed on: its end moves.
+# How long a leader's refusal of a position is valid: the end of the log moves.
 _FRESH_S: Final = 1.0
 # Positions by time whose answers are kept until they are used in the same turn.
 _MAX_FOUND: Final = 64
 
 
 class _Ends(NamedTuple):
-    """The answer of a leader: its ends, the newest time, and the first event at a wanted time."""
+    """The answer of a leader: start and end, the newest time, and the first event at a requested time."""
 
     start: int
     stable: int
@@ -91,7 +92,7 @@ class _Ends(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Question:
-    """A question to the leader, and who waits for the answer."""
+    """A query to the leader, and the callbacks that wait for the answer."""
 
     waiting: list[Callable[[], None]] = field(default_factory=list)
     is_sent: bool = False
@@ -99,14 +100,14 @@ class _Question:
 
 @dataclass(slots=True)
 class _Answer:
-    """The leader's answer, for as many requests as have waited for it."""
+    """The leader's answer, valid for the requests that have waited for it."""
 
     uses: int
     until: float
     refusal: Refusal | None
 
     def use(self, now: float) -> bool:
-        """Use the answer once, if it is still good."""
+        """Use the answer once, if it is still valid."""
         self.uses -= 1
         return self.uses >= 0 and now < self.until
 
@@ -141,11 +142,11 @@ class KafkaLog:
         self._answers: dict[Position | None, _Answer] = {}
         self._damage: str | None = None
 
-    # --- what is known
+    # --- known state
 
     @property
     def state(self) -> LogState:
-        """What was heard last."""
+        """The last known state."""
         return self._state
 
     @property
@@ -161,11 +162,11 @@ class KafkaLog:
 
     @property
     def offsets_are_sequences(self) -> bool:
-        """Kafka assigns positions after the bytes were sent: there are no byte numbers."""
+        """Always true: Kafka assigns offsets after the batch was sent, so there are no byte offsets."""
         return True
 
     def check_position(self, sequence: int, leader_epoch: int) -> Refusal | None:
-        """Why nobody can read here, by the leader's own word just now; epochs are left to the leader."""
+        """The refusal of a position, if the leader has just refused it; the leader checks epochs."""
         state = self._state
         asked_at = self._beyond_end.pop(sequence, -_FRESH_S)
         is_beyond = sequence > state.committed and asyncio.get_running_loop().time() - asked_at < _FRESH_S
@@ -217,7 +218,7 @@ class KafkaLog:
         raise TransactionRefused("Transactions of a cluster end at its transaction coordinator.")
 
     def _on_appended(self, appended: Appended) -> None:
-        """This gateway has appended: the end is at least there, and followers can be told to look."""
+        """This gateway has appended: the end is at least there, and readers are notified."""
         self._engine.commit_latency.observe(appended.latency_s)
         state = self._state
         if appended.end_sequence > state.committed:
@@ -241,7 +242,7 @@ class KafkaLog:
     # --- reading
 
     def read(self, sequence: int, max_bytes: int, *, stable_only: bool = False) -> Chunk | None:
-        """What has been fetched from `sequence` on; None if it has to be fetched first, or does not exist yet."""
+        """Fetched batches from `sequence` on; None if they have to be fetched first, or do not exist yet."""
         refusal = self.check_position(sequence, -1)
         if refusal is not None:
             raise refusal
@@ -280,7 +281,7 @@ class KafkaLog:
             self._notify()
 
     async def on_out_of_range(self, sequence: int) -> None:
-        """The leader says that a position does not exist: ask for its ends, and tell the readers."""
+        """The leader has refused a position: query the bounds of its log, and notify the readers."""
         await self._refresh(None)
         self.wants.discard(sequence)
         if sequence > self._state.committed:
@@ -302,12 +303,12 @@ class KafkaLog:
         if not self._watchers:
             self.wants.clear()
 
-    # --- asking the leader
+    # --- queries to the leader
 
     def is_current(self, position: Position | None, on_answer: Callable[[], None]) -> bool:
         """Whether the leader has just answered for this position; if not, it is asked.
 
-        Each answer serves the requests that waited for it, and nobody after them.
+        Each answer is used only by the requests that waited for it.
         """
         answer = self._answers.get(position)
         if answer is not None and answer.use(asyncio.get_running_loop().time()):
@@ -316,14 +317,14 @@ class KafkaLog:
             return True
         question = self._questions.get(position)
         if question is None or question.is_sent:
-            # A question under way may have been answered by the leader before this call: another one is asked.
+            # The leader may have answered a pending query before this call: send another one.
             question = self._questions[position] = _Question()
             self._engine.start_task(self._ask(position, question))
         question.waiting.append(on_answer)
         return False
 
     async def _ask(self, position: Position | None, question: "_Question") -> None:
-        # Everything that asks in this turn shares the question.
+        # All requests of this turn share the query.
         await asyncio.sleep(0)
         question.is_sent = True
         refusal: Refusal | None = None
@@ -370,7 +371,7 @@ class KafkaLog:
         wanted = 0
         if position is not None and position.anchor is Anchor.TIME:
             wanted = position.value + (not position.inclusive)
-        # The end is asked for first: everything that was acknowledged before this call is before it.
+        # The end is queried first: everything that was acknowledged before this call is before it.
         times = (LATEST_TIMESTAMP, LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, MAX_TIMESTAMP, max(wanted, 0))
         levels = (0, _READ_COMMITTED, 0, 0, _READ_COMMITTED)
         questions = [self._question(time, level) for time, level in zip(times, levels, strict=True)]
@@ -468,7 +469,7 @@ class KafkaLog:
         return self._config
 
     def close(self) -> None:
-        """Refuse what is not acknowledged, and forget what was fetched."""
+        """Refuse appends that are not acknowledged, and drop the cache."""
         self._appends.close()
         self.wants.clear()
         self._watchers.clear()

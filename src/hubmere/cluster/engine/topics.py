@@ -1,7 +1,8 @@
-"""The topics of hubs: one per hub, named by the cluster's prefix and the hub's uid, made on first use.
+"""The topics of hubs: one per hub, named by the cluster's prefix and the hub's uid, created on first use.
 
-A uid is never used twice, so a topic of that name is the hub's, whoever made it. A hub whose topic has gone, or has
-another id than the one that was recorded, is refused: starting it again at 0 under the same uid would mislead readers.
+A uid is never used twice, so a topic of that name belongs to the hub, whichever gateway created it. A hub whose topic
+was deleted, or has another id than the recorded one, is refused: starting again at 0 under the same uid would mislead
+readers.
 """
 
 from collections.abc import Callable
@@ -35,12 +36,12 @@ _SPREAD_SECONDS: Final = 20.0
 
 
 class TopicDamaged(Exception):
-    """The topic of a hub was deleted or shrunk by hand."""
+    """The topic of a hub was deleted or changed outside of Hubmere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
-    """How topics are made: copies, and how many of them must be in sync. `largest_batch_bytes` bounds one batch."""
+    """How topics are created: replicas, and how many must be in sync. `largest_batch_bytes` bounds one batch."""
 
     prefix: str
     replication: int = 3
@@ -55,10 +56,10 @@ def split_log_id(log: LogId) -> tuple[str, int]:
 
 
 class Topics:
-    """Makes, grows and deletes the topics of hubs. Thread rule: the loop's thread only.
+    """Creates, extends and deletes the topics of hubs. Thread rule: the loop's thread only.
 
-    `partition_count_of` and `config_of` tell what the catalog says of a hub; `is_recorded` whether its topic was made
-    before, and `record` keeps that.
+    `partition_count_of` and `config_of` return values of the catalog; `is_recorded` returns whether the topic was
+    created before, and `record` stores that.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Topics:
         return f"{self._plan.prefix}hub.{hub_uid}"
 
     async def provide(self, hub_uid: str) -> None:
-        """Make or grow the topic of a hub if necessary; then every partition has a leader."""
+        """Create or extend the topic of a hub if necessary, and wait until every partition has a leader."""
         name = self.name_of(hub_uid)
         wanted = self._partition_count_of(hub_uid)
         codes = await self._upstream.refresh((name,))

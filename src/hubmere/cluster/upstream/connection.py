@@ -1,8 +1,8 @@
 """One connection to one broker: requests in order, answers as futures.
 
 A broker works on one request per connection at a time and answers in order, so a request that waits (a long poll)
-delays those behind it: callers choose connections by purpose. Whatever goes wrong ends the connection, and every
-request on it fails with BrokerUnreachable: it may have been carried out.
+delays those behind it: callers choose connections by purpose. Any failure ends the connection, and every request on it
+fails with BrokerUnreachable, although it may have been executed.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _PLAIN: Final = "PLAIN"
 # A broker authenticates in milliseconds, and answers a SASL token that it refuses only after a pause of some seconds.
 _ANSWER_SECONDS: Final = 30.0
 
-# What a gateway needs, and the release of Apache Kafka that brought it. ApiVersions 4 stands for 3.9 as a whole.
+# APIs that a gateway needs, and the release of Apache Kafka that introduced each. ApiVersions 4 means release 3.9.
 REQUIRED_APIS: Final[tuple[tuple[Api, int, str], ...]] = (
     (PRODUCE, 9, "3.9"),
     (FETCH, 12, "3.9"),
@@ -49,7 +49,7 @@ REQUIRED_APIS: Final[tuple[tuple[Api, int, str], ...]] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How a gateway signs in to the brokers. Without a mechanism nobody signs in."""
+    """Credentials of a gateway for the brokers. Without a mechanism there is no sign-in."""
 
     mechanism: str | None = None
     user: str = ""
@@ -97,7 +97,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             raise
         return connection
 
-    # --- asking
+    # --- requests
 
     @property
     def is_open(self) -> bool:
@@ -154,11 +154,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
     # --- called by the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection is there."""
+        """The connection is established."""
         self._transport = cast("asyncio.Transport", transport)
 
     def get_buffer(self, sizehint: int) -> bytearray | memoryview:
-        """Where the next bytes go: into the frame itself if it is a large one."""
+        """Buffer for the next read: the frame itself if it is large."""
         room = self._engine.receive_buffer()
         self._is_direct = room is not None
         return self._scratch if room is None else room
@@ -193,7 +193,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         for future in waiting:
             if not future.done():
                 future.set_exception(self._failure or BrokerUnreachable(self.address, "closed"))
-                # Whoever gave up waiting does not look at it.
+                # A caller that has given up does not read the result.
                 future.exception()
 
     # --- signing in

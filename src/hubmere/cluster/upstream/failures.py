@@ -10,7 +10,7 @@ class UpstreamFailure(Exception):
 
 
 class BrokerUnreachable(UpstreamFailure):
-    """A connection could not be made, or broke. Requests on it may have been carried out."""
+    """A connection could not be made, or broke. Requests on it may have been executed."""
 
     def __init__(self, address: str, why: str) -> None:
         super().__init__(f"the Kafka broker {address} cannot be reached: {why}")

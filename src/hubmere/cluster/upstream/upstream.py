@@ -1,6 +1,7 @@
-"""Upstream: the Kafka cluster as a gateway sees it. Which broker leads what, and connections to all of them.
+"""Upstream: a gateway's client of the Kafka cluster: leaders of partitions, coordinators, and connections to all
+brokers.
 
-Connections are made when they are first used, and again when they broke, after a pause that grows. A *lane* is one of
+Connections are opened on first use, and again after a failure, with a growing pause. A *lane* is one of
 several connections to a broker: requests on one lane keep their order, requests on two do not wait for each other.
 """
 
@@ -26,7 +27,7 @@ _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
 # How long a request waits for its answer before its connection is given up. Longer than a broker's own request timeout.
 REQUEST_SECONDS: Final = 30.0
-# A name under which connections for rare questions are kept.
+# The lane for rare requests.
 QUESTIONS: Final = "questions"
 
 # Codes after which the leader or the coordinator has to be looked up again.
@@ -94,7 +95,7 @@ class Upstream:
     # --- connections
 
     async def connect(self) -> None:
-        """Reach any broker and learn which others there are; raises the last failure if none can be reached."""
+        """Connect to any broker and get the list of all; raises the last failure if none is reachable."""
         await self.refresh(())
 
     async def close(self) -> None:
@@ -154,7 +155,7 @@ class Upstream:
         assert failure is not None
         raise failure
 
-    # --- asking
+    # --- requests
 
     async def ask(self, broker: int, body: object, *, lane: str = QUESTIONS, seconds: float = REQUEST_SECONDS) -> Any:
         """Ask one broker; a broker that does not answer in time loses its connection."""
@@ -237,7 +238,7 @@ class Upstream:
         return codes
 
     async def refresh_shared(self, topic: str) -> None:
-        """As `refresh` for one topic; callers at the same time share one question, and failures are not raised."""
+        """As `refresh` for one topic; concurrent callers share one request, and failures are not raised."""
         task = self._refreshing.get(topic)
         if task is None:
             task = self._refreshing[topic] = asyncio.create_task(self._refresh_quietly(topic))
@@ -252,7 +253,7 @@ class Upstream:
 
 
 async def with_patience(attempt: Callable[[], Awaitable[T]], *, seconds: float) -> T:
-    """Repeat what fails in a passing way, with growing pauses, until the time is over; raises the last failure."""
+    """Retry temporary failures, with growing pauses, until the time is over; raises the last failure."""
     loop = asyncio.get_running_loop()
     deadline, pause_s = loop.time() + seconds, _FIRST_PAUSE_S
     while True:

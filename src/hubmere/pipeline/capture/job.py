@@ -177,8 +177,10 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="hubmere-capture", description="Capture the hubs of a node.")
     parser.add_argument("--node", required=True, metavar="URL", help="HTTP or HTTPS address of the node")
-    parser.add_argument("--checkpoint-location", required=True, metavar="DIR", help="where Spark keeps its offsets")
-    parser.add_argument("--ca-file", metavar="FILE", help="certificate of the authority that the node's is from")
+    parser.add_argument("--checkpoint-location", required=True, metavar="DIR", help="folder for Spark's checkpoint")
+    parser.add_argument(
+        "--ca-file", metavar="FILE", help="certificate of the authority that signed the node's certificate"
+    )
     parser.add_argument("--ready-file", metavar="FILE", help="the node's ready file, for its token")
     parser.add_argument("--once", action="store_true", help="capture all present events, close all windows and end")
     parser.add_argument("--detached", action="store_true", help="do not end with standard input")

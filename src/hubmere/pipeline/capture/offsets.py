@@ -1,8 +1,7 @@
-"""The offset of a capture query: what Spark's write-ahead log keeps before any file is written.
-
-For each partition the open window, and the files that were closed on the way to it. Names follow from the format and
-the encoding that stand beside them, so that a micro-batch that is repeated writes the same files under the same names
-even when the hub's settings, or the log's batches, have changed meanwhile.
+"""The offset of a capture query, which is in Spark's write-ahead log before any file is written. It has, for each
+partition, the open window and the files that were closed before it. The format and the encoding of names are part of
+it, so that a repeated micro-batch writes the same files under the same names even if the hub's settings, or the log's
+batches, have changed meanwhile.
 
     {"format": "...", "encoding": "Avro", "partitions": {"0": [at, start, [[first, end, second], ...]]}}
 """

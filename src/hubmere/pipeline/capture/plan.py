@@ -13,8 +13,8 @@ from hubmere.model.entity import CaptureEncoding
 from hubmere.pipeline.capture.files.names import DELTA_FORMAT, EXTENSIONS, NameFormat
 from hubmere.pipeline.capture.windows import Rules
 
-# For logs and the portal. That the node counts no egress for the job (reference: service 6) rests on the credential in
-# the connection string of the plan.
+# For logs and the portal. The node charges no egress for the job (reference: service 6) because of the credential in
+# the plan's connection string.
 CLIENT_ID: Final = CLIENT_ID_PREFIX + "capture"
 # A node restarts within a second; one that is away for longer fails the query, which is then restarted with back-off.
 _PATIENCE_S: Final = 30.0
@@ -86,7 +86,7 @@ _PLACE: Final = ("bootstrap", "security", "caFile")
 
 
 def read_hub(given: Mapping[str, Any]) -> HubPlan:
-    """One hub, with the place where it is read (`at`)."""
+    """One hub, with the address where it is read (`at`)."""
     destination = given["destination"]
     encoding = CaptureEncoding(given["encoding"])
     return HubPlan(

@@ -63,7 +63,7 @@ class HubProbe:
 
     @property
     def reader(self) -> HubReader:
-        """What it asks."""
+        """The client with which it reads."""
         return self._reader
 
 
@@ -95,5 +95,5 @@ class PartitionView:
         return last.end_position - begin.position
 
     def after_bytes(self, sequence: int, size_bytes: int) -> int:
-        """The end of the batch at which a reader has read so many bytes."""
+        """The end of the batch at which a reader has read this number of bytes."""
         return self._probe.reader.find_after_bytes(self._partition, sequence, self.end, size_bytes)

@@ -1,9 +1,9 @@
 """The Spark source behind Capture: offsets close windows, tasks stage files, rows report what was written.
 
 The driver's reader decides (`windows`) and puts its decisions into the offset. One input partition is one file: the
-task that reads it writes it where nobody sees it and yields one row, a JSON text, with which the driver publishes it.
-A file that is there already, under its name and with its span, is not written again. Exactly one action may run on
-each micro-batch, since reading has an effect.
+task that reads it stages the file and yields one row, a JSON text, with which the driver publishes the file. A file
+that is already published, under its name and with its span, is not written again. Exactly one action may run on each
+micro-batch, since reading has an effect.
 """
 
 import json
@@ -40,7 +40,8 @@ NAME: Final = "hubmere_capture"
 # Spark redacts options whose names contain words such as "secret" (`spark.redaction.regex`).
 PLAN_OPTION: Final = "secret.plan"
 COLUMN: Final = "file"
-# How many used names are skipped (files of an earlier incarnation of the hub); more mean a foreign folder.
+# How many used names are skipped (files of an earlier incarnation of the hub); more mean that the folder belongs to
+# something else.
 _MOST_TAKEN: Final = 1000
 
 
@@ -91,7 +92,7 @@ class FilePartition(InputPartition):
 
 
 class CaptureReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One instance lives on the driver as long as its query; copies of it write files on executors."""
+    """One instance exists on the driver as long as its query; copies of it write files on executors."""
 
     def __init__(self, hub: HubPlan) -> None:
         self._hub = hub
@@ -103,7 +104,7 @@ class CaptureReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """State that is sent to executors: without the connection."""
         return self.__dict__ | {"_probe": None}
 
-    # --- what Spark calls on the driver ---
+    # --- called by Spark on the driver ---
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         """Where capture of the hub was enabled."""
@@ -185,7 +186,7 @@ class CaptureReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _offset(self, partitions: Mapping[int, Planned]) -> CaptureOffset:
         return CaptureOffset(format=self._hub.format, encoding=self._hub.encoding, partitions=partitions)
 
-    # --- what Spark calls on executors ---
+    # --- called by Spark on executors ---
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Stage one file."""
@@ -272,7 +273,7 @@ def _count_damaged(hub: HubPlan, index: int, missing: Sequence[tuple[int, int]])
 
 
 def _published_file(hub: HubPlan, file: FilePartition) -> WrittenFile:
-    """A file that an earlier attempt has published; counts come from what the log still has."""
+    """A file that an earlier attempt has published; its counts are taken from the log."""
     _, index, first, end = file.span
     destination = destination_of(hub.target.url, hub.target.options)
     size_bytes = next((each.size_bytes for each in destination.files(file.name) if each.name == file.name), 0)

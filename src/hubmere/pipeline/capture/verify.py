@@ -114,7 +114,7 @@ class _Verification:
             if span is None or span.hub_id != self._hub.id:
                 self._earlier += span is not None
             elif window is None or window.partition != span.partition:
-                self._problems.append(f"{stored}: is not called what the format {self._hub.format} says")
+                self._problems.append(f"{stored}: its name does not match the format {self._hub.format} says")
             else:
                 found.setdefault(span.partition, []).append(CapturedFile(stored, window.second, span))
         return {index: sorted(files, key=lambda file: file.second) for index, files in found.items()}
@@ -130,7 +130,7 @@ class _Verification:
 
         root = table_root(self._hub.namespace, self._hub.hub)
         named = {root + name for name in table_files(f"{self._hub.target.url}/{root}", self._hub.target.options)}
-        self._problems += [f"{name}: is in the table's log and not there" for name in sorted(named - set(there))]
+        self._problems += [f"{name}: is in the table's log but does not exist" for name in sorted(named - set(there))]
         # A file without events only marks progress and is not part of the table.
         yield from (name for name in there if name in named or self._is_empty(name))
 

@@ -61,7 +61,7 @@ class LogView(Protocol):
         """Size from an event to the end, in bytes; None if it is unknown."""
 
     def after_bytes(self, sequence: int, size_bytes: int) -> int:
-        """The end of the batch at which a reader has read so many bytes, at most the end of the log."""
+        """The end of the batch at which a reader has read this number of bytes, at most the end of the log."""
 
 
 class Planned(NamedTuple):

@@ -1,7 +1,7 @@
 """Destinations of captured files, by URL: a folder, Azure Blob or Data Lake storage, S3.
 
-A task stages a file; the driver publishes it, which makes it visible as a whole. If the name already holds the same
-span, publishing succeeds; if it holds anything else, it is refused. Error texts never contain a credential.
+A task stages a file; the driver publishes it, which makes it visible as a whole. If a file of that name with the same
+span exists, publishing succeeds; any other existing file is an error. Error texts never contain a credential.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,8 +1,8 @@
 """The log of a Delta table: captured Parquet files become rows of the table, each micro-batch in one commit, once.
 
-The data files are published like any other; nobody who reads the table sees them before its log names them. A commit
-carries the hub's id and the micro-batch's number as an application transaction, by which a repeat is known. A version
-of the log is written only if there is none: by a link in a folder, by `If-None-Match` in Azure and S3.
+The data files are published like any other; readers of the table see them once its log names them. A commit carries the
+hub's id and the micro-batch's number as an application transaction, by which a repeat is recognized. A version of the
+log is written only if there is none: by a link in a folder, by `If-None-Match` in Azure and S3.
 """
 
 import re
@@ -22,7 +22,7 @@ from hubmere.pipeline.capture.files.content import PARQUET_SCHEMA
 
 PARTITION_COLUMN: Final = "PartitionId"
 _AZURE_ENDPOINT: Final = "azure_storage_endpoint"
-# Option of ours, and what the Delta library calls it.
+# Our options, with their names in the Delta library.
 _STORAGE: Final = {
     "account_key": "azure_storage_account_key",
     "sas_token": "azure_storage_sas_key",
@@ -31,7 +31,7 @@ _STORAGE: Final = {
     "session_token": "aws_session_token",
     "region": "aws_region",
 }
-# Part of a connection string of a storage account, and what the Delta library calls it; its names have no case.
+# Parts of a connection string of a storage account, with their names in the Delta library; names ignore case.
 _CONNECTION: Final = {
     "accountname": "azure_storage_account_name",
     "accountkey": "azure_storage_account_key",
@@ -97,7 +97,7 @@ def _to_failure(url: str, error: Exception) -> DestinationFailed:
 
 
 def _place(url: str) -> str:
-    """A URL for the Delta library, which takes the account as an option."""
+    """A URL for the Delta library, which needs the account as an option."""
     parts = urlsplit(url)
     return f"az:/{parts.path}" if parts.scheme == "az" else url
 

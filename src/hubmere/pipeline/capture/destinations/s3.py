@@ -1,4 +1,4 @@
-"""Captured files in S3, or in a store that speaks its protocol: `s3://bucket[/prefix]`.
+"""Captured files in S3, or in a store with the same protocol: `s3://bucket[/prefix]`.
 
 A task uploads the parts of a multipart upload, which is not visible; the driver completes it, which creates the whole
 object unless one exists. Uploads of a hub that no task uses are aborted when its query starts.
@@ -25,10 +25,10 @@ from hubmere.pipeline.capture.destinations.parts import Parts
 from hubmere.pipeline.capture.files.names import NameFormat, Span
 
 _SPAN: Final = "hubmere-span"
-# S3 takes parts of at least 5 MiB, but for the last one.
+# S3 requires parts of at least 5 MiB, except for the last one.
 _PART_BYTES: Final = 8 * 1024 * 1024
 _NOT_FOUND: Final = ("404", "NoSuchKey", "NotFound")
-# The object is there, or another upload of it is just being completed, or this one was.
+# Error codes: the object exists, another upload of it is being completed, or this one was completed.
 _TAKEN: Final = ("PreconditionFailed", "ConditionalRequestConflict", "NoSuchUpload")
 _FAILURES: Final = (ClientError, BotoCoreError)
 

@@ -1,7 +1,7 @@
 """Events to Avro container files, in the format of the service's own captured files.
 
-`Records` is the inner loop, with a compiled twin in `_decode.pyx` that gives the same bytes. Where blocks end is
-decided by the batches of the log alone, so that the same events under the same name give the same file.
+`Records` is the inner loop; `_decode.pyx` has a compiled version that produces the same bytes. Only the batches of the
+log decide where blocks end, so that the same events under the same name give the same file.
 """
 
 import zlib
@@ -165,7 +165,7 @@ def _deflate(data: Any) -> bytes:
     return packer.compress(data) + packer.flush()
 
 
-# --- what a file says of itself --------------------------------------------------------------------------------------
+# --- metadata of a file -----------------------------------------------------------------------------------------------
 
 
 def read_span(file: BinaryIO) -> str | None:

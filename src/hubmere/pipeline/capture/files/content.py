@@ -15,7 +15,7 @@ from hubmere.pipeline.capture.files.avro import SPAN_KEY, AvroFile, read_span
 from hubmere.pipeline.capture.files.names import EXTENSIONS
 from hubmere.pipeline.decode import SCHEMA, ClosedBatch, Columns, add_batch, columns_of_twin
 
-# Captured column, and the column of the Spark source that it is.
+# Captured columns, and the columns of the Spark source with the same content.
 PARQUET_COLUMNS: Final = {
     "SequenceNumber": "sequenceNumber",
     "Offset": "offset",

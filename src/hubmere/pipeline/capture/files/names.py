@@ -17,7 +17,7 @@ EXTENSIONS: Final = {
     CaptureEncoding.PARQUET: "parquet",
     CaptureEncoding.DELTA: "parquet",
 }
-# A Delta table has one place and its own order of files; readers find them by its log, whatever they are called.
+# The files of a Delta table are in one folder; readers find them by the table's log, so their names do not matter.
 DELTA_FORMAT: Final = "{Namespace}/{EventHub}/PartitionId={PartitionId}/{Year}{Month}{Day}-{Hour}{Minute}{Second}"
 # Token, and the part of a time that it stands for.
 _TIMES: Final = {

@@ -1,4 +1,4 @@
-"""Back to a hub: every closed minute is an event of the hub `telemetry-minutes`, by the key of its device."""
+"""Back to a hub: every closed minute becomes an event of the hub `telemetry-minutes`, with the device as its key."""
 
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession

@@ -1,7 +1,6 @@
-"""Bronze: every event of the hub `telemetry`, as it came.
-
-Where the hub is stands in the environment: EVENTHUBS_CONNECTION_STRING, and EVENTHUBS_ENDPOINT and EVENTHUBS_CA_FILE
-where they are needed. `hubmere pipeline run` sets them for the node on this machine.
+"""Bronze: every event of the hub `telemetry`, unchanged. The address of the hub comes from the environment:
+EVENTHUBS_CONNECTION_STRING, and EVENTHUBS_ENDPOINT and EVENTHUBS_CA_FILE if they are needed. `hubmere pipeline run`
+sets them for the node on this machine.
 """
 
 import json
@@ -14,7 +13,7 @@ BEGINNING = json.dumps({"offset": "-1", "seqNo": -1, "enqueuedTime": None, "isIn
 
 @dp.table
 def bronze() -> DataFrame:
-    """One row for each event: nothing is judged here, so that nothing is lost."""
+    """One row for each event: nothing is filtered here, so that nothing is lost."""
     return (
         SparkSession.active()
         .readStream.format("eventhubs")
