@@ -130,10 +130,10 @@ def test_profiles_are_listed_without_secrets_in_a_private_file(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("profile", "add", "x"), "say which node: --url with --token, --connection-string, or --data"),
+        (("profile", "add", "x"), "name a node: --url with --token, --connection-string, or --data"),
         (("profile", "add", "x", "--url", "http://a"), "--url needs --token or HUBMERE_TOKEN"),
         (("profile", "add", "x", "--connection-string", "nonsense"), ""),
-        (("profile", "use", "x"), "there is no profile 'x'; there are: none; `hubmere profile add` makes one"),
+        (("profile", "use", "x"), "there is no profile 'x'; there are: none; `hubmere profile add` creates one"),
         (("profile", "use"), "give the name of a profile, or --none"),
         (("eventhub", "list", "--profile", "x"), "there is no profile 'x'"),
         (("eventhub", "list", "--profile", "x", "--data", "y"), "give either --profile or --data, --url"),
@@ -157,4 +157,4 @@ def test_file_of_profiles_that_is_broken_is_named(tmp_path: Path) -> None:
     run = with_profiles(tmp_path, "profile", "list")
 
     assert run.code == Exit.USAGE
-    assert run.err.startswith(f"hubmere: {path} is not a file of profiles: ")
+    assert run.err.startswith(f"hubmere: {path} is not a valid file of profiles: ")

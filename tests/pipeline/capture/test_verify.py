@@ -95,7 +95,7 @@ def test_wrong_name_is_found(captured: HubPlan) -> None:
     (file,) = files(captured, 1)
     file.rename(file.with_name("extra.avro"))
 
-    assert any("not called what the format" in problem for problem in verify(captured).problems)
+    assert any("does not match the format" in problem for problem in verify(captured).problems)
 
 
 def test_events_that_wait_are_counted_and_no_problem(captured: HubPlan, hubs: Hubs) -> None:

@@ -114,7 +114,7 @@ class _Verification:
             if span is None or span.hub_id != self._hub.id:
                 self._earlier += span is not None
             elif window is None or window.partition != span.partition:
-                self._problems.append(f"{stored}: its name does not match the format {self._hub.format} says")
+                self._problems.append(f"{stored}: its name does not match the format {self._hub.format}")
             else:
                 found.setdefault(span.partition, []).append(CapturedFile(stored, window.second, span))
         return {index: sorted(files, key=lambda file: file.second) for index, files in found.items()}
