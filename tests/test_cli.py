@@ -105,7 +105,7 @@ def test_every_exit_code_has_a_meaning() -> None:
 # --- cert ------------------------------------------------------------------------------------------------------------
 
 
-def test_cert_tells_where_the_authority_is_and_how_to_trust_it(tmp_path: Path) -> None:
+def test_cert_prints_the_path_of_the_authority_and_how_to_trust_it(tmp_path: Path) -> None:
     """The first line is the path, for scripts; the rest is for people."""
     from datetime import UTC, datetime
 

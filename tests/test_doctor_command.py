@@ -66,7 +66,7 @@ def running(tmp_path: Path) -> Iterator[Node]:
         yield node
 
 
-def test_sound_folder_is_told_with_what_was_looked_at(data: Path) -> None:
+def test_sound_folder_is_reported_with_the_number_of_checks(data: Path) -> None:
     """Nothing found must be told from nothing looked at."""
     run = doctor(data)
 
@@ -130,35 +130,35 @@ def test_folder_that_is_no_data_folder_is_refused_untouched(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-# --- what clients are told -------------------------------------------------------------------------------------------
+# --- what clients use -------------------------------------------------------------------------------------------
 
 
 def test_addresses_that_clients_can_use_are_checked_on_a_running_node() -> None:
     """Every listener of the node, by the names and ports of its ready file."""
     with Node() as node:
-        told = doctor(Path(node.data), "--clients")
+        result = doctor(Path(node.data), "--clients")
 
-    assert told.returncode == Exit.OK, told.stdout + told.stderr
-    assert f"checked  kafka clients are told {node.kafka}" in told.stdout
-    assert "wrong" not in told.stdout
+    assert result.returncode == Exit.OK, result.stdout + result.stderr
+    assert f"checked  kafka clients use {node.kafka}" in result.stdout
+    assert "wrong" not in result.stdout
 
 
-def test_a_name_that_clients_cannot_use_is_told_with_the_setting() -> None:
+def test_a_name_that_clients_cannot_use_is_reported_with_the_setting() -> None:
     """After bootstrap a Kafka client would wait for a name that nobody resolves."""
     settings = {"advertised_listeners": "kafka://no-such-host.invalid:9092,amqp://localhost:1"}
     with Node(settings=settings) as node:
-        told = doctor(Path(node.data), "--clients")
+        result = doctor(Path(node.data), "--clients")
 
-    assert told.returncode == Exit.FAILED
-    assert "wrong    kafka clients are told no-such-host.invalid:9092: this machine cannot resolve" in told.stdout
-    assert "wrong    amqp clients are told localhost:1: this machine cannot connect" in told.stdout
-    assert "set advertised_listeners to an address that clients can use, such as kafka://NAME:9092" in told.stdout
-    assert "checked  https clients are told" in told.stdout
+    assert result.returncode == Exit.FAILED
+    assert "wrong    kafka clients use no-such-host.invalid:9092: this machine cannot resolve" in result.stdout
+    assert "wrong    amqp clients use localhost:1: this machine cannot connect" in result.stdout
+    assert "set advertised_listeners to an address that clients can use, such as kafka://NAME:9092" in result.stdout
+    assert "checked  https clients use" in result.stdout
 
 
 def test_without_a_running_node_there_is_nothing_to_check(tmp_path: Path) -> None:
     """The ready file is there while a node runs."""
-    told = doctor(tmp_path, "--clients")
+    result = doctor(tmp_path, "--clients")
 
-    assert told.returncode == Exit.FAILED
-    assert "start the node, or name its ready file by --ready-file" in told.stderr
+    assert result.returncode == Exit.FAILED
+    assert "start the node, or name its ready file by --ready-file" in result.stderr

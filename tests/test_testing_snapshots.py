@@ -159,7 +159,7 @@ def test_several_snapshots_are_restored_in_any_order(node: Node) -> None:
     assert found == [["0", "1"], ["0"], ["0", "1", "2"], ["0"]]
 
 
-def test_what_cannot_be_restored_is_told() -> None:
+def test_a_snapshot_that_cannot_be_restored_is_refused() -> None:
     """Before anything is stopped."""
     with Node(settings={"memory": True}) as node:
         with pytest.raises(NodeFailed, match="a node in memory has no snapshots"):

@@ -84,12 +84,14 @@ def test_a_node_from_the_wheel_publishes_and_reads(installed: Path, served: Path
     assert "hello" in read
 
 
-def test_what_an_extra_adds_is_told_by_one_command(installed: Path, served: Path, tmp_path: Path) -> None:
+def test_a_missing_extra_is_reported_with_the_command_that_adds_it(
+    installed: Path, served: Path, tmp_path: Path
+) -> None:
     """The wheel has no Spark: enabling capture says what adds it, and ends with an error."""
     command = [str(installed / "hubmere"), "capture", "enable", "--name", "orders", "--data", str(served)]
 
-    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=_RUN_SECONDS, check=False)
+    output = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=_RUN_SECONDS, check=False)
 
-    assert told.returncode == 1
-    assert "pyspark and pyarrow not installed" in told.stderr
-    assert f"{installed / 'python'} -m pip install 'hubmere[capture]'" in told.stderr
+    assert output.returncode == 1
+    assert "pyspark and pyarrow not installed" in output.stderr
+    assert f"{installed / 'python'} -m pip install 'hubmere[capture]'" in output.stderr

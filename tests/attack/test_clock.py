@@ -160,7 +160,7 @@ def test_a_clock_that_jumps_deletes_nothing_and_stamps_nothing(tmp_path: Path, m
 
         machine.set_by_ms = step_ms
         node.publish(b"during")
-        told = node.wait_for("/ready", _has_condition("clock"))
+        result = node.wait_for("/ready", _has_condition("clock"))
         metrics = node.text("/metrics")
         node.apply_retention()
         machine.set_by_ms = 0
@@ -170,7 +170,7 @@ def test_a_clock_that_jumps_deletes_nothing_and_stamps_nothing(tmp_path: Path, m
         assert [(body, at[:4]) for body, at in node.events()] == [
             ("before", year), ("during", year), ("after", year),
         ]  # fmt: skip
-        assert "clock jumped" in told["conditions"][0]["message"]
+        assert "clock jumped" in result["conditions"][0]["message"]
         assert 'hubmere_node_condition{name="clock",severity="warning"} 1' in metrics
 
 

@@ -422,19 +422,19 @@ def _a_damaged_node(data: Path, count: int, victim: int) -> Iterator[Node]:
         yield node
 
 
-def test_every_other_event_is_read_over_http_and_the_gap_is_told(damaged: Node) -> None:
+def test_every_other_event_is_read_over_http_and_the_gap_is_reported(damaged: Node) -> None:
     """One flipped bit used to cost every later event of the file."""
     numbers: list[int] = []
-    told: list[dict[str, int]] = []
+    results: list[dict[str, int]] = []
     following = 0
     while following < EVENTS:
         page = _get(damaged, f"{MESSAGES}?from=sequence:{following}&limit=1000")
-        told += page.get("damagedRanges", [])
+        results += page.get("damagedRanges", [])
         numbers += [event["sequenceNumber"] for event in page["events"]]
         following = page["nextSequenceNumber"]
 
     assert numbers == [number for number in range(EVENTS) if number != VICTIM]
-    assert [(each["firstSequenceNumber"], each["lastSequenceNumber"]) for each in told] == [(VICTIM, VICTIM)]
+    assert [(each["firstSequenceNumber"], each["lastSequenceNumber"]) for each in results] == [(VICTIM, VICTIM)]
 
 
 def _a_kafka_consumer(node: Node) -> Consumer:

@@ -99,7 +99,7 @@ def _bodies(node: Node) -> list[str]:
     return [event["body"] for event in _get(node, f"{MESSAGES}?from=first&limit=1000")["events"]]
 
 
-def test_a_disk_that_fills_up_is_told_before_it_is_full(disk: Path) -> None:
+def test_a_disk_that_fills_up_is_reported_before_it_is_full(disk: Path) -> None:
     """A warning while everything is still taken: in health, readiness, metrics and log; and its end."""
     with a_node(disk) as node:
         _fill(disk, leave_bytes=4 * 1024 * 1024)

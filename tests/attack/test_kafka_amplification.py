@@ -322,7 +322,7 @@ _REPEATED: list[tuple[Any, int, Callable[[Any], int]]] = [
 
 
 @pytest.mark.parametrize(("request_", "version", "entries"), _REPEATED, ids=kind)
-def test_what_is_named_many_times_is_told_once(
+def test_a_name_that_is_repeated_is_answered_once(
     node: KafkaNode, request_: Any, version: int, entries: Callable[[Any], int]
 ) -> None:
     """120 KB that named a hub 20,000 times were answered with 17 MB, and blocked the node for seconds."""
@@ -366,14 +366,14 @@ def test_names_beyond_the_bound_are_refused_one_by_one(node: KafkaNode, is_over:
     topics = tuple(MetadataRequestTopic(name=name) for name in names)
     resources = tuple(ConfigResource(resource_type=2, resource_name=name) for name in names)
     with RawClient(node) as client:
-        told = client.sign_in().call(MetadataRequest(topics=topics), 12).topics
+        result = client.sign_in().call(MetadataRequest(topics=topics), 12).topics
         configs = client.call(DescribeConfigsRequest(resources=resources), 4).results
         groups = client.call(DescribeGroupsRequest(groups=tuple(names)), 5).groups
         coordinators = client.call(FindCoordinatorRequest(key_type=0, coordinator_keys=tuple(names)), 4).coordinators
 
     wrong, fine = ErrorCode.INVALID_REQUEST, ErrorCode.NONE
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert {topic.error_code for topic in told} == {wrong if is_over else unknown}
+    assert {topic.error_code for topic in result} == {wrong if is_over else unknown}
     assert {config.error_code for config in configs} == {wrong if is_over else unknown}
     assert {group.error_code for group in groups} == {wrong if is_over else fine}
     assert {found.error_code for found in coordinators} == {wrong if is_over else fine}

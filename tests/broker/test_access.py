@@ -225,7 +225,7 @@ def test_token_that_was_made_is_verified_with_its_key_and_no_other(path: str, ru
 # --- refusals in their order -----------------------------------------------------------------------------------------
 
 
-def test_unknown_rule_and_wrong_key_are_told_alike(world: World) -> None:
+def test_unknown_rule_and_wrong_key_get_the_same_error(world: World) -> None:
     """Whoever guesses must not learn which rules exist."""
     with pytest.raises(InvalidSignature) as unknown:
         world.enter(a_token(rule="absent"))
@@ -422,7 +422,7 @@ def test_plain_key_gives_the_rights_of_its_rule_on_its_scope(world: World) -> No
     assert not principal.may(Rights.SEND, world.hub_resource("eh2"))
 
 
-def test_rules_of_one_name_are_told_apart_by_key(world: World) -> None:
+def test_rules_of_one_name_are_distinguished_by_key(world: World) -> None:
     """Two hubs may both have a rule `send`."""
     other = world.view.hub("ns1234", "eh2")
     world.change(Create(a_rule(other, "send", Rights.SEND, primary_key="second")))
@@ -492,7 +492,7 @@ EMULATOR_STRING = (
 )
 
 
-def test_emulator_literal_opens_only_a_node_that_was_told_to_be_one() -> None:
+def test_emulator_key_is_accepted_only_in_emulator_mode() -> None:
     """Anyone knows that key."""
     emulator, node = World(takes_emulator_key=True), World()
     token = make_token("sb://localhost/eh1", "RootManageSharedAccessKey", "SAS_KEY_VALUE", expires_at_s=EXPIRY)

@@ -238,7 +238,7 @@ def test_a_report_about_a_partition_that_is_not_there_is_refused_as_a_whole(benc
     assert bench.catalog.view.capture_states(bench.hub.entity.uid) == []
 
 
-def test_a_hub_that_fails_is_told_from_one_that_is_well(bench: CaptureBench) -> None:
+def test_the_state_of_a_failing_hub_differs_from_that_of_a_healthy_one(bench: CaptureBench) -> None:
     """The job runs on; the hub shows the job's words."""
     bench.capture()
     bench.captures.supervision = Supervision(state=JobState.RUNNING)

@@ -81,11 +81,11 @@ def test_group_without_members_is_empty_and_keeps_its_generation(harness: GroupH
 
 def test_id_that_was_only_handed_out_can_be_given_back(harness: GroupHarness) -> None:
     """A consumer that is closed while it joins says so."""
-    with pytest.raises(MemberIdRequired) as told:
+    with pytest.raises(MemberIdRequired) as result:
         harness.join(needs_known_id=True)
     waiting = harness.join()
 
-    harness.group.leave(told.value.member, None, harness.now)
+    harness.group.leave(result.value.member, None, harness.now)
 
     assert isinstance(waiting[0], JoinResponse)
 

@@ -41,20 +41,20 @@ def test_first_member_leads_its_own_generation(harness: GroupHarness) -> None:
     assert harness.group.state is GroupState.COMPLETING
 
 
-def test_newcomer_is_told_its_id_first(harness: GroupHarness) -> None:
+def test_newcomer_gets_its_id_first(harness: GroupHarness) -> None:
     """Reference check 35 (KIP-394): a client that never comes back leaves no member behind."""
-    with pytest.raises(MemberIdRequired) as told:
+    with pytest.raises(MemberIdRequired) as result:
         harness.join(needs_known_id=True)
 
-    answer = harness.join(told.value.member, needs_known_id=True)[0]
+    answer = harness.join(result.value.member, needs_known_id=True)[0]
 
     assert isinstance(answer, JoinResponse)
-    assert answer.member_id == told.value.member
+    assert answer.member_id == result.value.member
 
 
 def test_id_that_nobody_joined_with_is_forgotten(harness: GroupHarness) -> None:
     """Reference check 35: it holds up the others no longer than a session."""
-    with pytest.raises(MemberIdRequired) as told:
+    with pytest.raises(MemberIdRequired) as result:
         harness.join(needs_known_id=True)
     waiting = harness.join()
 
@@ -64,7 +64,7 @@ def test_id_that_nobody_joined_with_is_forgotten(harness: GroupHarness) -> None:
 
     assert isinstance(waiting[0], JoinResponse)
     with pytest.raises(UnknownMember):
-        harness.join(told.value.member)
+        harness.join(result.value.member)
 
 
 def test_first_members_gather_before_the_first_generation() -> None:
@@ -237,7 +237,7 @@ def test_members_get_what_the_leader_gave_them(harness: GroupHarness) -> None:
     assert harness.sync(follower)[0].assignment == b""
 
 
-def test_assignment_is_told_once_it_is_durable(harness: GroupHarness) -> None:
+def test_assignment_is_sent_once_it_is_durable(harness: GroupHarness) -> None:
     """A restart in between must not leave members with what nobody remembers."""
     harness.delays_persisting = True
     member = harness.join()[0]

@@ -70,8 +70,8 @@ def test_second_member_waits_until_the_first_gives_up_partitions(room: Room) -> 
     assert (newcomer.epoch, newcomer.assignment) == (2, NOTHING)
     assert room.state() is GroupState.RECONCILING
 
-    told = room.own("a", owned=partitions(room, 0, 1, 2, 3))
-    assert (told.epoch, told.assignment) == (1, partitions(room, 0, 1))
+    result = room.own("a", owned=partitions(room, 0, 1, 2, 3))
+    assert (result.epoch, result.assignment) == (1, partitions(room, 0, 1))
     assert room.own("b").assignment is None
 
     confirmed = room.own("a", owned=partitions(room, 0, 1))
@@ -209,8 +209,8 @@ def test_deleted_topic_is_given_up(room: Room) -> None:
     room.join("a")
     room.topics.drop("t")
 
-    told = room.beat("a", 1, owned=room.group.members["a"].assigned)
-    assert told.assignment == NOTHING
+    result = room.beat("a", 1, owned=room.group.members["a"].assigned)
+    assert result.assignment == NOTHING
     confirmed = room.beat("a", 1, owned=NOTHING)
 
     assert (confirmed.epoch, room.state(), room.group.topics) == (2, GroupState.STABLE, {})

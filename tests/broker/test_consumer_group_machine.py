@@ -25,7 +25,7 @@ class Client:
         self.member_id = member_id
         self.epoch = 0
         self.reads: Assignment = NOTHING
-        self.told: Assignment = NOTHING
+        self.assigned: Assignment = NOTHING
         self.topics: frozenset[str] = frozenset()
         # After a lost answer it sends everything, so that it is told everything.
         self.has_missed = False
@@ -33,12 +33,12 @@ class Client:
     def hear(self, answer: HeartbeatAnswer) -> None:
         self.epoch = answer.epoch
         if answer.assignment is not None:
-            self.told = answer.assignment
+            self.assigned = answer.assignment
             # New partitions are read at once; lost ones only until it has reacted.
             self.reads |= answer.assignment
 
     def react(self) -> None:
-        self.reads = self.told
+        self.reads = self.assigned
 
 
 class ConsumerGroupMachine(RuleBasedStateMachine):

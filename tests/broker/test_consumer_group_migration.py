@@ -62,12 +62,12 @@ def test_classic_member_joins_a_consumer_group(room: Room) -> None:
     assert room.group.state is GroupState.STABLE
 
 
-def test_newcomer_is_told_its_id_first(room: Room) -> None:
+def test_newcomer_gets_its_id_first(room: Room) -> None:
     """KIP-394, as in a classic group."""
-    with pytest.raises(MemberIdRequired) as told:
+    with pytest.raises(MemberIdRequired) as result:
         room.classic_join(needs_known_id=True)
 
-    assert room.classic_join(told.value.member, needs_known_id=True).member_id == told.value.member
+    assert room.classic_join(result.value.member, needs_known_id=True).member_id == result.value.member
 
 
 def test_classic_member_that_owns_too_much_gives_it_up_first(room: Room) -> None:
@@ -507,7 +507,7 @@ def test_classic_members_of_a_consumer_group_come_and_go(station: Station) -> No
     assert (station.type(), len(station.groups.describe_consumers("g").members)) == (GroupType.CONSUMER, 1)
 
 
-def test_offsets_of_unknown_groups_are_told_to_anybody(station: Station) -> None:
+def test_offsets_of_unknown_groups_need_no_member(station: Station) -> None:
     """Nothing was committed; a classic group does not ask who fetches."""
     station.groups.require_fetch("g", "a", 3)
     station.a_classic_group()

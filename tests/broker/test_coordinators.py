@@ -113,12 +113,12 @@ def test_group_that_cannot_be_kept_is_not_assigned(bench: Bench) -> None:
 def test_producer_id_that_cannot_be_reserved_is_refused(bench: Bench) -> None:
     """It might be given a second time."""
     bench.catalog.close()
-    told: list[tuple[int, Refusal | None]] = []
+    results: list[tuple[int, Refusal | None]] = []
 
-    bench.broker.coordinators.producer_ids.take(lambda number, refusal: told.append((number, refusal)))
+    bench.broker.coordinators.producer_ids.take(lambda number, refusal: results.append((number, refusal)))
 
-    assert told[0][0] == -1
-    assert isinstance(told[0][1], ShuttingDown)
+    assert results[0][0] == -1
+    assert isinstance(results[0][1], ShuttingDown)
 
 
 def test_transaction_that_cannot_be_kept_has_not_moved(bench: Bench) -> None:

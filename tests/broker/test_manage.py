@@ -255,7 +255,7 @@ def test_revoking_twice_and_restoring_nobody_are_refused(bench: Bench) -> None:
         bench.manager.restore_publisher("hubmere", "orders", "somebody", bench.actor(), lambda _: None)
 
 
-def test_runtime_information_tells_begin_and_end(bench: Bench) -> None:
+def test_runtime_information_has_begin_and_end(bench: Bench) -> None:
     """Empty partitions show -1 as the service does."""
     bench.hub.log(1).append(a_batch(4), NOW_MS)
     bench.turn.run()

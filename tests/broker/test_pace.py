@@ -26,7 +26,7 @@ def test_more_than_a_second_of_commits_at_once_wait() -> None:
     assert delays == [0.0, 0.0, 0.0, 0.0, 0.25, 0.5]
 
 
-def test_who_waits_as_told_commits_at_the_rate() -> None:
+def test_a_client_that_waits_for_its_delay_commits_at_the_rate() -> None:
     """A hundred commits of an eager client take as long as the rate says, but for the burst."""
     commits, now = CommitPace(), 100.0
 

@@ -137,13 +137,13 @@ def test_the_limit_is_on_what_the_client_sent(bench: Bench) -> None:
 
 def test_a_disabled_hub_takes_nothing_and_lets_open_publishers_go(bench: Bench) -> None:
     """SendDisabled detaches senders; readers stay."""
-    told: list[Refusal] = []
-    publisher = bench.broker.open_publisher(bench.hub, evict=told.append)
+    refusals: list[Refusal] = []
+    publisher = bench.broker.open_publisher(bench.hub, evict=refusals.append)
     spec = HubSpec(status=Status.SEND_DISABLED)
 
     bench.do(lambda done: bench.manager.update_hub("hubmere", "orders", spec, bench.actor(), done))
 
-    assert [type(refusal) for refusal in told] == [EntityDisabled]
+    assert [type(refusal) for refusal in refusals] == [EntityDisabled]
     with pytest.raises(EntityDisabled):
         send(publisher)
     with pytest.raises(EntityDisabled):
@@ -164,14 +164,14 @@ def test_disabled_and_active_again_loses_nothing(bench: Bench) -> None:
 
 def test_a_revoked_publisher_is_shut_out_at_once_and_can_come_back(bench: Bench) -> None:
     """Only its own path is closed."""
-    told: list[Refusal] = []
-    mine = bench.broker.open_publisher(bench.hub, publisher="Dev-1", evict=told.append)
+    refusals: list[Refusal] = []
+    mine = bench.broker.open_publisher(bench.hub, publisher="Dev-1", evict=refusals.append)
     other = bench.broker.open_publisher(bench.hub, publisher="dev-2")
     name = publisher_name("dev-1")
 
     bench.do(lambda done: bench.manager.revoke_publisher("hubmere", "orders", name, bench.actor(), done))
 
-    assert [type(refusal) for refusal in told] == [PublisherRevoked]
+    assert [type(refusal) for refusal in refusals] == [PublisherRevoked]
     with pytest.raises(PublisherRevoked):
         send(mine)
     send(other)
@@ -179,14 +179,14 @@ def test_a_revoked_publisher_is_shut_out_at_once_and_can_come_back(bench: Bench)
     send(mine)
 
 
-def test_a_closed_publisher_is_not_told_any_more(bench: Bench) -> None:
+def test_a_closed_publisher_gets_no_callback(bench: Bench) -> None:
     """A link that is gone must not be detached again."""
-    told: list[Refusal] = []
-    bench.broker.open_publisher(bench.hub, evict=told.append).close()
+    refusals: list[Refusal] = []
+    bench.broker.open_publisher(bench.hub, evict=refusals.append).close()
 
     bench.do(lambda done: bench.manager.delete_hub("hubmere", "orders", bench.actor(), done))
 
-    assert told == []
+    assert refusals == []
 
 
 def test_over_the_units_a_publication_is_refused_whole() -> None:
@@ -220,7 +220,7 @@ def test_a_publication_that_the_log_refuses_costs_no_units() -> None:
     bench.close()
 
 
-def test_kafka_publications_are_taken_and_the_producer_told_to_wait() -> None:
+def test_kafka_publications_are_accepted_with_a_delay() -> None:
     """Over quota a Kafka producer slows down and loses nothing."""
     bench = Bench(profile=Profile.STANDARD)
     publisher = bench.broker.open_publisher(bench.hub)

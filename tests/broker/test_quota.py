@@ -161,7 +161,7 @@ def test_more_units_are_effective_at_once() -> None:
     assert offer(pool, "a", 16 * KB, times=2560, start=0.0, step=10 / 2560) * 16 * KB >= 38 * MB
 
 
-def test_kafka_producers_are_told_to_wait_and_lose_nothing() -> None:
+def test_kafka_producers_are_delayed_and_lose_nothing() -> None:
     """A charge is always taken; the delay says how long to hold the producer."""
     pool = Throughput(units(1), 0.0)
 

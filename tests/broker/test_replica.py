@@ -143,7 +143,7 @@ def test_what_the_tier_refuses_is_refused_whole(secondary: Secondary) -> None:
         secondary.bench.catalog.view.hub(WEST, "copied")
 
 
-def test_after_a_failover_the_old_primary_is_told(secondary: Secondary) -> None:
+def test_after_a_failover_the_old_primary_is_refused(secondary: Secondary) -> None:
     """By the id of the pairing; a stranger is told of nothing."""
     bench = secondary.bench
     bench.do(lambda done: bench.manager.fail_over(WEST, SHOP, bench.actor(), done))

@@ -44,7 +44,7 @@ def test_a_wrong_key_is_refused(node: Node) -> None:
         pass
 
 
-def test_a_hub_that_is_not_there_is_told(node: Node) -> None:
+def test_a_missing_hub_is_reported(node: Node) -> None:
     """The node's own reason."""
     with amqp_peer(node.ready, "lost") as peer, pytest.raises(AmqpFailure, match=r"not-found|could not be found"):
         peer.send("nowhere", b"", "a", {})

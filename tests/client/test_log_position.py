@@ -11,7 +11,7 @@ from hubmere.client.consumer import UNKNOWN_POSITION, HubReader
 
 
 @pytest.mark.parametrize(("client_id", "is_told"), [("hubmere-spark", True), ("another", False)])
-def test_place_is_told_to_our_clients_alone(hubs: Hubs, client_id: str, is_told: bool) -> None:
+def test_byte_position_is_sent_only_to_our_clients(hubs: Hubs, client_id: str, is_told: bool) -> None:
     """Others get exactly what Kafka's protocol says."""
     hub = hubs.new(partitions=1)
     hubs.publish(hub, 0, bodies(3))

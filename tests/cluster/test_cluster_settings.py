@@ -84,7 +84,7 @@ def start(folder: Path, port: int, *more: str) -> "subprocess.CompletedProcess[s
     )
 
 
-def test_a_gateway_waits_for_its_cluster_as_long_as_it_was_told(tmp_path: Path) -> None:
+def test_a_gateway_waits_for_its_cluster_until_the_timeout(tmp_path: Path) -> None:
     """One line says what it waits for; then it ends with the exit code for settings, and has written nothing."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]

@@ -81,7 +81,7 @@ def test_copy_of_the_files_is_checked_by_its_url(node: Node, plan: HubPlan, tmp_
     assert [each["waiting"] for each in found["partitions"]] == [20, 0, 0, 30]
 
 
-def test_hub_that_is_not_captured_is_told(node: Node, plan: HubPlan) -> None:
+def test_hub_that_is_not_captured_is_reported(node: Node, plan: HubPlan) -> None:
     """With those that are."""
     run = at(node, "capture", "verify", "--eventhub-name", "quiet")
 

@@ -29,13 +29,13 @@ def test_devices_publish_by_three_protocols_and_two_readers_follow() -> None:
     """It ends by itself when a time is given, and takes its folder along."""
     done = subprocess.run([*_DEMO, "--duration", "6"], capture_output=True, text=True, timeout=90, check=False)
 
-    told = counts(done.stdout)
-    published = [told[f"{protocol} devices"] for protocol in ("AMQP", "Kafka", "HTTPS")]
+    output = counts(done.stdout)
+    published = [output[f"{protocol} devices"] for protocol in ("AMQP", "Kafka", "HTTPS")]
 
     assert done.returncode == 0, done.stderr
     assert min(published) > 0
-    assert 0 < told["AMQP reader, group dashboard"] <= sum(published)
-    assert 0 < told["Kafka reader, group billing"] <= sum(published)
+    assert 0 < output["AMQP reader, group dashboard"] <= sum(published)
+    assert 0 < output["Kafka reader, group billing"] <= sum(published)
     assert not data_folder(done.stdout).exists()
 
 

@@ -99,7 +99,7 @@ def test_partitions_of_a_hub_are_chosen(node: Node, hub: str, group: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (("describe", "nobody"), Exit.FAILED, "there is no Kafka group 'nobody'"),
         (("reset", "nobody", "--to", "earliest"), Exit.FAILED, "there is no Kafka group 'nobody'"),
@@ -109,12 +109,12 @@ def test_partitions_of_a_hub_are_chosen(node: Node, hub: str, group: str) -> Non
         (("reset", "x", "--to", "latest", "--partitions", "0"), Exit.FAILED, "'without eventHub' is not a valid part"),
     ],
 )
-def test_what_cannot_be_done_is_told(node: Node, arguments: tuple[str, ...], code: Exit, told: str) -> None:
+def test_invalid_group_commands_are_reported(node: Node, arguments: tuple[str, ...], code: Exit, message: str) -> None:
     """By name where something is missing, by what is expected where a value is wrong."""
     run = at(node, "group", *arguments)
 
     assert run.code == code
-    assert run.err.startswith(f"hubmere: {told}")
+    assert run.err.startswith(f"hubmere: {message}")
 
 
 def test_deleting_a_group_that_is_not_there_is_no_failure(node: Node) -> None:

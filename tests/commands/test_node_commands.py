@@ -27,16 +27,16 @@ def test_status_shows_state_addresses_and_traffic(node: Node, hub: str) -> None:
     """What a bug report needs, in one page or in one object."""
     assert at(node, "send", hub, "x", "--count", "7").code == Exit.OK
 
-    told = at(node, "status").json
+    result = at(node, "status").json
     page = at(node, "status", "-o", "table").lines
     one = at(node, "status", "--query", "version", "-o", "tsv").out
 
-    assert (told["status"], told["version"], told["pid"]) == ("ready", __version__, node.pid)
-    assert (told["amqp"], told["data"]) == (node.amqp, str(node.data))
-    assert told["eventsPublished"] >= 7
-    assert told["storedBytes"] > 0
-    assert told["diskFreeBytes"] <= told["diskTotalBytes"]
-    assert told["residentMemoryBytes"] > 10 * 1024 * 1024
+    assert (result["status"], result["version"], result["pid"]) == ("ready", __version__, node.pid)
+    assert (result["amqp"], result["data"]) == (node.amqp, str(node.data))
+    assert result["eventsPublished"] >= 7
+    assert result["storedBytes"] > 0
+    assert result["diskFreeBytes"] <= result["diskTotalBytes"]
+    assert result["residentMemoryBytes"] > 10 * 1024 * 1024
     assert page[0].split() == ["status", "●", "ready"]
     assert one == f"{__version__}\n"
 
@@ -128,7 +128,7 @@ def test_profiles_are_listed_without_secrets_in_a_private_file(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("profile", "add", "x"), "name a node: --url with --token, --connection-string, or --data"),
         (("profile", "add", "x", "--url", "http://a"), "--url needs --token or HUBMERE_TOKEN"),
@@ -139,12 +139,12 @@ def test_profiles_are_listed_without_secrets_in_a_private_file(tmp_path: Path) -
         (("eventhub", "list", "--profile", "x", "--data", "y"), "give either --profile or --data, --url"),
     ],
 )
-def test_profile_that_cannot_be_used_is_told(tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
+def test_profile_that_cannot_be_used_is_refused(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     """Before anything is written."""
     run = with_profiles(tmp_path, *arguments)
 
     assert run.code == Exit.USAGE
-    assert run.err.startswith(f"hubmere: {told}")
+    assert run.err.startswith(f"hubmere: {message}")
     assert not (tmp_path / "hubmere").exists()
 
 

@@ -105,7 +105,7 @@ def test_lines_do_not_depend_on_how_they_arrive(data: bytes, size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         (b"{", "is not JSON"),
         (b"[1]", "is not an object"),
@@ -117,14 +117,14 @@ def test_lines_do_not_depend_on_how_they_arrive(data: bytes, size: int) -> None:
         (b'{"body": "\\ud800"}', "cannot be decoded"),
     ],
 )
-def test_line_that_describes_no_event_is_named(line: bytes, told: str) -> None:
+def test_line_that_describes_no_event_is_named(line: bytes, message: str) -> None:
     """By its number, with what is wrong."""
     with pytest.raises(CommandFailed) as failure:
         parse_event(line, 7)
 
     assert failure.value.code == Exit.USAGE
     assert failure.value.lines[0].startswith("line 7 ")
-    assert told in failure.value.lines[0]
+    assert message in failure.value.lines[0]
 
 
 def test_blank_lines_describe_nothing_and_count() -> None:

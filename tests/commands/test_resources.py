@@ -43,7 +43,7 @@ def test_own_namespace_is_meant_where_none_is_named(node: Node) -> None:
     assert shown[0].split() == ["name", node.namespace]
 
 
-def test_name_is_told_to_be_free_or_taken(node: Node) -> None:
+def test_name_is_reported_as_free_or_taken(node: Node) -> None:
     """A script asks before it creates."""
     answers = [at(node, "namespace", "exists", "-n", name, "-o", "json").json for name in (node.namespace, "free-name")]
 
@@ -341,7 +341,7 @@ def test_waiting_in_vain_ends_too(node: Node, namespace: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("eventhub", "show", "-n", "ordres"), "there is no event hub 'ordres'; did you mean 'orders'?"),
         (("eventhub", "update", "-n", "ORDER"), "there is no event hub 'ORDER'; did you mean 'orders'?"),
@@ -369,21 +369,21 @@ def test_waiting_in_vain_ends_too(node: Node, namespace: str) -> None:
         ),
     ],
 )
-def test_wrong_name_is_answered_with_what_is_there(node: Node, arguments: tuple[str, ...], told: str) -> None:
+def test_wrong_name_is_answered_with_what_is_there(node: Node, arguments: tuple[str, ...], message: str) -> None:
     """Most failures are typing mistakes."""
     run = at(node, *arguments)
 
-    assert (run.code, run.out, run.err) == (Exit.FAILED, "", f"hubmere: {told}\n")
+    assert (run.code, run.out, run.err) == (Exit.FAILED, "", f"hubmere: {message}\n")
 
 
-def test_deleting_what_is_not_there_is_told_and_no_failure(node: Node) -> None:
+def test_deleting_a_missing_resource_is_reported_and_no_failure(node: Node) -> None:
     """As with `az`: scripts that tidy up run twice."""
     run = at(node, "eventhub", "delete", "-n", "ordres")
 
     assert (run.code, run.err) == (Exit.OK, "hubmere: there is no event hub 'ordres'; did you mean 'orders'?\n")
 
 
-def test_refusal_of_the_node_is_told_with_its_tracking_id(node: Node, hub: str) -> None:
+def test_refusal_of_the_node_is_printed_with_its_tracking_id(node: Node, hub: str) -> None:
     """Whoever runs the node finds it in the log."""
     run = at(node, "eventhub", "create", "-n", "toomany", "--partition-count", "100000")
 
@@ -444,7 +444,7 @@ def test_role_is_assigned_listed_and_taken_away(node: Node, hub: str) -> None:
         (("delete",), Exit.USAGE),
     ],
 )
-def test_bad_role_assignment_is_told(node: Node, arguments: tuple[str, ...], code: Exit) -> None:
+def test_invalid_role_assignment_is_refused(node: Node, arguments: tuple[str, ...], code: Exit) -> None:
     """Nothing is assigned, and the reason is one line."""
     run = at(node, "role", "assignment", *arguments)
 

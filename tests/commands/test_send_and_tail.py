@@ -168,7 +168,7 @@ def test_busy_node_is_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("body", "--partition-key", "k", "--partition-id", "0"), "give either --partition-key or --partition-id"),
         (("body", "--file", "f"), "give a body or --file"),
@@ -182,11 +182,11 @@ def test_busy_node_is_waited_for(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(node: Node, arguments: tuple[str, ...], told: str) -> None:
+def test_options_that_do_not_go_together_are_refused(node: Node, arguments: tuple[str, ...], message: str) -> None:
     """Before anything is sent."""
     run = at(node, "send", "orders", *arguments)
 
-    assert (run.code, run.err) == (Exit.USAGE, f"hubmere: {told}\n")
+    assert (run.code, run.err) == (Exit.USAGE, f"hubmere: {message}\n")
 
 
 def test_bad_line_is_named_with_what_was_sent_before(node: Node, hub: str, tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_tail_shows_all_partitions_in_the_order_of_time(node: Node, hub: str) ->
     assert [line.split()[0] for line in lines] == ["1:0", "0:0", "1:1"]
 
 
-def test_tail_begins_where_it_is_told(node: Node, hub: str) -> None:
+def test_tail_begins_at_the_given_position(node: Node, hub: str) -> None:
     """First, a sequence number, an offset or a time, each inclusive."""
     for number in range(4):
         assert at(node, "send", hub, str(number), "--partition-id", "0").code == Exit.OK
@@ -363,7 +363,7 @@ def test_reader_that_goes_away_ends_tail_without_a_traceback(node: Node, hub: st
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (("ordres",), Exit.FAILED, "there is no event hub 'ordres'; did you mean 'orders'?"),
         (("orders", "--group", "nobody"), Exit.FAILED, "there is no consumer group 'nobody'; there are $Default"),
@@ -379,12 +379,12 @@ def test_reader_that_goes_away_ends_tail_without_a_traceback(node: Node, hub: st
         (("orders", "--partition", "0", "--from", "123456"), Exit.FAILED, "The supplied sequence number '123456'"),
     ],
 )
-def test_what_cannot_be_shown_is_told(node: Node, arguments: tuple[str, ...], code: Exit, told: str) -> None:
+def test_invalid_options_of_tail_are_reported(node: Node, arguments: tuple[str, ...], code: Exit, message: str) -> None:
     """With the nearest name where there is one."""
     run = at(node, "tail", *arguments)
 
     assert (run.code, run.out) == (code, "")
-    assert run.err.startswith(f"hubmere: {told}")
+    assert run.err.startswith(f"hubmere: {message}")
 
 
 def test_number_that_only_one_partition_has_reached_is_no_failure(node: Node, hub: str) -> None:

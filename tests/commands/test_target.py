@@ -122,7 +122,7 @@ def test_key_becomes_a_token_for_the_hub_that_the_connection_string_names() -> N
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"url": "https://a:1"}, "--url needs --token"),
         ({"url": "a:1", "token": "t"}, "--url a:1 is not a URL"),
@@ -131,19 +131,19 @@ def test_key_becomes_a_token_for_the_hub_that_the_connection_string_names() -> N
         ({"connection_string": "Endpoint=sb://h/"}, "neither a rule with its key nor a signature"),
     ],
 )
-def test_half_an_address_is_wrong_usage(given: dict[str, str], told: str) -> None:
+def test_half_an_address_is_wrong_usage(given: dict[str, str], message: str) -> None:
     """Told before anything is opened."""
     with pytest.raises(CommandFailed) as failure:
         found(**given)
 
     assert failure.value.code == Exit.USAGE
-    assert told in failure.value.lines[0]
+    assert message in failure.value.lines[0]
 
 
 # --- nobody there ----------------------------------------------------------------------------------------------------
 
 
-def test_folder_without_a_node_is_told(tmp_path: Path) -> None:
+def test_folder_without_a_node_is_reported(tmp_path: Path) -> None:
     """With the ways to name another."""
     run = hubmere("eventhub", "list", "--data", str(tmp_path))
 
@@ -162,7 +162,7 @@ def test_ready_file_of_a_node_that_was_killed_is_not_believed(tmp_path: Path) ->
     assert failure.value.lines[0] == f"no node runs on the data folder {tmp_path}"
 
 
-def test_ready_file_that_is_broken_or_useless_is_told(tmp_path: Path) -> None:
+def test_broken_or_useless_ready_file_is_reported(tmp_path: Path) -> None:
     """Neither is a traceback."""
     (tmp_path / READY_FILE).write_text("{", encoding="utf-8")
     broken = hubmere("eventhub", "list", "--data", str(tmp_path))
@@ -174,7 +174,7 @@ def test_ready_file_that_is_broken_or_useless_is_told(tmp_path: Path) -> None:
     assert "serves neither HTTP nor HTTPS" in useless.err
 
 
-def test_address_where_nobody_listens_is_told() -> None:
+def test_address_without_a_listener_is_reported() -> None:
     """A line, not a stack of exceptions."""
     run = hubmere("eventhub", "list", "--url", "http://127.0.0.1:1", "--token", "t")
 
@@ -237,7 +237,7 @@ def test_rights_to_send_and_to_listen_are_enough_for_send_and_tail(node: Node, h
     assert elsewhere.err == f"hubmere: the connection string is for the hub '{hub}', not for 'orders'\n"
 
 
-def test_wrong_token_is_told_without_the_token(node: Node) -> None:
+def test_error_for_a_wrong_token_does_not_contain_the_token(node: Node) -> None:
     """Error texts are pasted into tickets."""
     run = hubmere("eventhub", "list", "--url", node.http, "--token", "not-the-token")
 

@@ -54,11 +54,11 @@ replies must have the types that it casts to.
 
 def recorded() -> dict[Cell, set[str]]:
     """The results of each claim's tests in the last runs: passed, failed or skipped."""
-    told: Mapping[str, Mapping[str, str]] = json.loads(RESULTS.read_bytes()) if RESULTS.exists() else {}
+    result: Mapping[str, Mapping[str, str]] = json.loads(RESULTS.read_bytes()) if RESULTS.exists() else {}
     results: dict[Cell, set[str]] = {}
     names = frozenset(Name)
     # The record may be older than the claims: what a client proved that is now called otherwise is no news.
-    for entry in (entry for entry in told.values() if entry["client"] in names):
+    for entry in (entry for entry in result.values() if entry["client"] in names):
         cell = Cell(Name(entry["client"]), Transport(entry["transport"]), Feature(entry["feature"]))
         results.setdefault(cell, set()).add(entry["result"])
     return results
@@ -122,12 +122,12 @@ def _gap_mark(client: Client, transport: Transport, feature: Feature | None = No
 
 def _gaps() -> str:
     """Gaps that differ in their transport only are told once."""
-    told: dict[tuple[Name, Feature | None, str], list[Transport]] = {}
+    results: dict[tuple[Name, Feature | None, str], list[Transport]] = {}
     for gap in GAPS:
-        told.setdefault((gap.client, gap.feature, gap.reason), []).append(gap.transport)
+        results.setdefault((gap.client, gap.feature, gap.reason), []).append(gap.transport)
     return "\n".join(
         f"- **{client}** ({', '.join(transports)}), {feature or 'every feature'}: {reason}."
-        for (client, feature, reason), transports in told.items()
+        for (client, feature, reason), transports in results.items()
     )
 
 

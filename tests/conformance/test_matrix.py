@@ -27,8 +27,8 @@ def collected() -> set[Cell]:
     )
     assert ended.returncode == 0, ended.stderr
     return {
-        Cell(Name(told["client"]), Transport(told["transport"]), Feature(told["feature"]))
-        for told in json.loads(ended.stdout)
+        Cell(Name(result["client"]), Transport(result["transport"]), Feature(result["feature"]))
+        for result in json.loads(ended.stdout)
     }
 
 

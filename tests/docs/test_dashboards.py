@@ -24,8 +24,8 @@ _SERIES = ("_bucket", "_sum", "_count")
 
 
 @pytest.fixture(scope="module")
-def told() -> dict[str, set[str]]:
-    """Every metric of a node, with its labels: those that it tells, and those that it tells while a hub is captured."""
+def metrics() -> dict[str, set[str]]:
+    """Every metric of a node, with its labels, including those of captured hubs."""
     with Node(hubs=["orders"], settings={"memory": True}) as node:
         text = httpx.get(f"{node.http}/metrics").text
     found: dict[str, set[str]] = {name: set() for name in re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)}
@@ -70,14 +70,14 @@ def metrics_in(query: str) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("query", queries())
-def test_query_names_metrics_and_labels_that_there_are(told: dict[str, set[str]], query: str) -> None:
+def test_query_names_metrics_and_labels_that_there_are(metrics: dict[str, set[str]], query: str) -> None:
     """A panel that stays empty is worse than none."""
     asked = metrics_in(query)
 
     assert asked
     for name, labels in asked.items():
-        assert name == _PROMETHEUS_OWN or name in told
-        assert labels <= told.get(name, set()) | _ADDED_LABELS
+        assert name == _PROMETHEUS_OWN or name in metrics
+        assert labels <= metrics.get(name, set()) | _ADDED_LABELS
 
 
 @pytest.mark.parametrize("query", queries())

@@ -140,17 +140,17 @@ def test_the_start_of_the_composition_becomes_ready_and_healthy(tmp_path: Path) 
             assert node.poll() is None, (tmp_path / "log").read_text()
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        told = json.loads(ready.read_text(encoding="utf-8"))
+        result = json.loads(ready.read_text(encoding="utf-8"))
         (health,) = (json.loads(text[text.index("CMD ") + 4 :]) for text in texts_of("HEALTHCHECK"))
-        check = health[2].replace("127.0.0.1:5300", told["http"].removeprefix("http://")).replace("=2)", "=120)")
+        check = health[2].replace("127.0.0.1:5300", result["http"].removeprefix("http://")).replace("=2)", "=120)")
         subprocess.run([sys.executable, "-c", check], check=True, timeout=240)
     finally:
         node.terminate()
         assert node.wait(120) == 0
 
     # The host resolves neither the name of the service nor that of the namespace.
-    assert told["kafka"].startswith("localhost:")
-    assert told["connection_string"].startswith("Endpoint=sb://localhost")
+    assert result["kafka"].startswith("localhost:")
+    assert result["connection_string"].startswith("Endpoint=sb://localhost")
 
 
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:
@@ -161,9 +161,9 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     unit = tmp_path / UNIT.name
     unit.write_text(UNIT.read_text(encoding="utf-8").replace("/opt/hubmere/bin/hubmere", sys.executable))
 
-    told = subprocess.run(
+    output = subprocess.run(
         [judge, "verify", "--man=no", str(unit)], capture_output=True, text=True, timeout=60, check=False
     )  # fmt: skip
 
-    assert [line for line in told.stderr.splitlines() if UNIT.name in line] == []
-    assert told.returncode == 0, told.stderr
+    assert [line for line in output.stderr.splitlines() if UNIT.name in line] == []
+    assert output.returncode == 0, output.stderr

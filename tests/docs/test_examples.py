@@ -33,14 +33,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def environment(served: Path) -> dict[str, str]:
     """What a shell has after `eval "$(python examples/env.py ready.json)"`."""
-    printed = told([sys.executable, str(EXAMPLES / "env.py"), str(served)], dict(os.environ))
+    printed = run_program([sys.executable, str(EXAMPLES / "env.py"), str(served)], dict(os.environ))
     exported = (shlex.split(line)[1].partition("=")[::2] for line in printed.splitlines())
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return {**os.environ, "PATH": path, **dict(exported)}
 
 
-def told(command: list[str], environment: dict[str, str]) -> str:
-    """What a program prints; one that fails shows what it said."""
+def run_program(command: list[str], environment: dict[str, str]) -> str:
+    """The output of a program; a failure shows its output, too."""
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=_RUN_SECONDS, check=False,
     )  # fmt: skip
@@ -49,7 +49,7 @@ def told(command: list[str], environment: dict[str, str]) -> str:
 
 
 def python(name: str, environment: dict[str, str]) -> str:
-    return told([sys.executable, str(EXAMPLES / name)], environment)
+    return run_program([sys.executable, str(EXAMPLES / name)], environment)
 
 
 def javascript(name: str, environment: dict[str, str], folder: Path) -> str:
@@ -61,7 +61,7 @@ def javascript(name: str, environment: dict[str, str], folder: Path) -> str:
     (folder / "node_modules").symlink_to(packages)
     program = folder / Path(name).name
     program.write_bytes((EXAMPLES / name).read_bytes())
-    return told([node(), str(program)], environment)
+    return run_program([node(), str(program)], environment)
 
 
 def with_hub(environment: dict[str, str], name: str) -> dict[str, str]:
@@ -78,7 +78,7 @@ def test_the_python_sdk_reads_what_every_protocol_published(environment: dict[st
     """AMQP, Kafka and HTTPS into one hub, and all of it out again by the SDK and by Kafka."""
     sent = [python("python/publish.py", environment), python("kafka/produce.py", environment)]
     sent.append(python("python/publish_over_tls.py", environment))
-    sent.append(told([str(EXAMPLES / "http" / "publish.sh")], environment))
+    sent.append(run_program([str(EXAMPLES / "http" / "publish.sh")], environment))
 
     by_amqp = bodies(python("python/receive.py", environment))
     by_kafka = bodies(python("kafka/consume.py", environment))
@@ -114,7 +114,7 @@ def test_the_java_sdk_publishes_and_receives(environment: dict[str, str]) -> Non
         pytest.skip(str(reason))
     place = with_hub(environment, "from-java")
 
-    printed = told([*command, str(EXAMPLES / "java" / "RoundTrip.java")], place)
+    printed = run_program([*command, str(EXAMPLES / "java" / "RoundTrip.java")], place)
 
     assert printed.splitlines() == ["0: java 0", "1: java 1", "2: java 2"]
 
@@ -127,7 +127,7 @@ def test_the_go_sdk_publishes_and_receives(environment: dict[str, str]) -> None:
     except NotInstalled as reason:
         pytest.skip(str(reason))
 
-    printed = told([str(program)], with_hub(environment, "from-go"))
+    printed = run_program([str(program)], with_hub(environment, "from-go"))
 
     assert printed.splitlines() == ["0: go 0", "1: go 1", "2: go 2"]
 

@@ -61,7 +61,7 @@ def test_lag_of_a_kafka_group_is_what_it_has_not_committed(node: Node) -> None:
     assert f"hubmere_consumer_lag_events{{{labels}}} 2\n" in metrics(node)
 
 
-def test_lag_of_a_connected_amqp_reader_is_told(node: Node) -> None:
+def test_lag_of_a_connected_amqp_reader_is_exported(node: Node) -> None:
     """A reader that has everything has a lag of 0, under the name of its consumer group."""
     labels = 'namespace="hubmere",eventhub="orders",partition="0",group="$Default",protocol="AMQP"'
     seen: list[str] = []

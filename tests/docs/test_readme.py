@@ -28,9 +28,9 @@ def test_examples_run_as_they_stand_and_read_back_what_they_sent(folder: Path) -
     """Three protocols in, one out: whoever pastes them sees the same."""
     examples = blocks(README, *RUNNERS)
 
-    told = [printed(folder, language, text) for language, text in examples]
+    results = [printed(folder, language, text) for language, text in examples]
 
-    assert sorted(told[-1].splitlines()) == ["by AMQP", "by HTTPS", "by Kafka"]
+    assert sorted(results[-1].splitlines()) == ["by AMQP", "by HTTPS", "by Kafka"]
 
 
 def test_every_file_that_the_readme_points_to_is_there() -> None:

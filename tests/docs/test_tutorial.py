@@ -28,9 +28,9 @@ def test_the_tutorial_does_what_it_says(folder: Path) -> None:
     """One event by each way in, and each way out shows what is there by then."""
     steps = blocks(TUTORIAL, *RUNNERS)
 
-    told = [printed(folder, language, text) for language, text in steps]
+    results = [printed(folder, language, text) for language, text in steps]
 
-    command_line, _, kafka, _, sdk, management = told
+    command_line, _, kafka, _, sdk, management = results
     assert "first event" in command_line
     assert {line.split(" ", 2)[2] for line in kafka.splitlines()} == EVENTS - {"fourth event, by HTTPS"}
     assert {line.split(" ", 2)[2] for line in sdk.splitlines()} == EVENTS

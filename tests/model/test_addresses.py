@@ -22,7 +22,7 @@ def a_rule() -> AccessRule:
     )
 
 
-def test_the_first_host_name_is_told_even_if_another_is_called_like_the_namespace() -> None:
+def test_the_first_host_name_is_advertised_even_if_another_equals_the_namespace() -> None:
     """In a composition the node is `hubmere` for its neighbours, and the host cannot resolve that."""
     node = addresses("localhost", "hubmere")
 
@@ -31,7 +31,7 @@ def test_the_first_host_name_is_told_even_if_another_is_called_like_the_namespac
     assert ConnectionString.parse(node.connection_string(a_rule(), "k")).host == "localhost"
 
 
-def test_a_listener_tells_the_address_that_it_advertises() -> None:
+def test_a_listener_has_the_address_that_it_advertises() -> None:
     """As Kafka's advertised.listeners; the others tell the node's own."""
     advertised = (AdvertisedListener("kafka", "broker.example", 19092), AdvertisedListener("amqps", "events.example"))
     node = addresses("localhost", advertised=advertised)
@@ -51,7 +51,7 @@ def test_a_port_that_is_advertised_is_in_the_connection_string() -> None:
     assert ":15672" in node.emulator_connection_string(a_rule(), "k")
 
 
-def test_a_listener_that_is_off_is_not_told() -> None:
+def test_a_listener_that_is_off_has_no_address() -> None:
     """Whatever the settings advertise for it."""
     node = Addresses(namespace="hubmere", advertised=(AdvertisedListener("kafka", "broker.example", 19092),))
 

@@ -229,7 +229,7 @@ def test_every_limit_that_is_checked_is_named_by_its_setting() -> None:
     assert named <= set(Limits.__dataclass_fields__)
 
 
-def test_a_value_above_a_limit_is_told_with_the_setting() -> None:
+def test_a_refusal_above_a_limit_names_the_setting() -> None:
     """A range refuses a value of the client's; its upper end is the node's."""
     with pytest.raises(InvalidArgument, match=r"between 1 and 32; the setting limits\.partitions_per_hub changes it"):
         check_range("partition count", 33, 1, 32, "partitions_per_hub")

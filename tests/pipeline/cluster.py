@@ -131,9 +131,9 @@ def python_without_package(folder: Path) -> str:
     path.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{lent}" exec {base} "$@"\n', encoding="utf-8")
     path.chmod(0o755)
     probe = [str(path), "-c", "import importlib.util as u; print(u.find_spec('pyarrow'), u.find_spec('hubmere'))"]
-    told = subprocess.run(probe, capture_output=True, text=True, check=True).stdout
-    assert told.endswith("None\n"), f"the package is installed as files: {told}"
-    assert not told.startswith("None")
+    output = subprocess.run(probe, capture_output=True, text=True, check=True).stdout
+    assert output.endswith("None\n"), f"the package is installed as files: {output}"
+    assert not output.startswith("None")
     return str(path)
 
 

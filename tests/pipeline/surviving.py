@@ -37,8 +37,8 @@ class Copying:
         limit = {"maxEventsPerTrigger": str(EVENTS_PER_TRIGGER)}
         return conf(self.hubs, self.source, **limit), conf(self.hubs, self.target)
 
-    def told(self) -> Path:
-        """What a program is told by a file, since command lines are read by everybody."""
+    def write_arguments(self) -> Path:
+        """Write the arguments of the program to a file, since other users can read command lines."""
         source, target = self.options
         path = self.checkpoint.with_name("copying.json")
         path.write_text(json.dumps({"source": source, "target": target, "checkpoint": str(self.checkpoint)}))

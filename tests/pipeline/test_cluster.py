@@ -64,7 +64,10 @@ def submitted(cluster: Cluster, copying: Copying, folder: Path) -> "Iterator[sub
     submit = [str(spark_home() / "bin" / "spark-submit"), *words]
     with (folder / "driver.log").open("ab") as out:
         process = subprocess.Popen(
-            [*submit, program.__file__, str(copying.told()), program.SUBMITTED], stdout=out, stderr=out, env=variables
+            [*submit, program.__file__, str(copying.write_arguments()), program.SUBMITTED],
+            stdout=out,
+            stderr=out,
+            env=variables,
         )
         try:
             yield process

@@ -126,7 +126,9 @@ def start_program(copying: Copying) -> "subprocess.Popen[bytes]":
     """The query as a program with a JVM of its own."""
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     return subprocess.Popen(
-        [sys.executable, "-m", "pipeline.copying", str(copying.told())], env=environment, start_new_session=True
+        [sys.executable, "-m", "pipeline.copying", str(copying.write_arguments())],
+        env=environment,
+        start_new_session=True,
     )
 
 

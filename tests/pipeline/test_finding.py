@@ -41,18 +41,18 @@ def test_source_is_found_without_an_activated_environment(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("hidden", "access"), [("pyarrow", "DefaultSource({})"), ("pyspark", "DefaultSource")])
-def test_missing_package_is_told_with_the_command_that_adds_it(tmp_path: Path, hidden: str, access: str) -> None:
+def test_missing_package_is_reported_with_the_command_that_adds_it(tmp_path: Path, hidden: str, access: str) -> None:
     """Spark passes over an error while it looks for sources, and would say that there is no such format."""
     (tmp_path / f"{hidden}.py").write_text(
         f"raise ModuleNotFoundError(\"No module named '{hidden}'\", name='{hidden}')\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
 
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", f"import pyspark_eventhubs; pyspark_eventhubs.{access}"],
         capture_output=True, text=True, timeout=600, env=environment, cwd=tmp_path,
     )  # fmt: skip
 
-    assert told.returncode != 0
-    assert f"eventhubs needs {hidden}, which is not installed" in told.stderr
-    assert f"{sys.executable} -m pip install 'hubmere[spark]'" in told.stderr
+    assert output.returncode != 0
+    assert f"eventhubs needs {hidden}, which is not installed" in output.stderr
+    assert f"{sys.executable} -m pip install 'hubmere[spark]'" in output.stderr

@@ -46,8 +46,8 @@ def fleet() -> Iterator[Hubs]:
 
 def reading(device: int, after: timedelta) -> bytes:
     """What a device sends."""
-    told = {"device": f"device {device}", "time": (START + after).isoformat(), "temperature": 20.0 + device}
-    return json.dumps(told).encode()
+    result = {"device": f"device {device}", "time": (START + after).isoformat(), "temperature": 20.0 + device}
+    return json.dumps(result).encode()
 
 
 def publish_minutes(hubs: Hubs, minutes: range) -> None:

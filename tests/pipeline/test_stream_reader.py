@@ -386,7 +386,7 @@ def committed(hubs: Hubs, hub: str, group: str, partitions: int) -> list[int]:
         consumer.close()
 
 
-def test_progress_is_told_under_the_consumer_group(hubs: Hubs, a_reader: Readers) -> None:
+def test_progress_is_reported_under_the_consumer_group(hubs: Hubs, a_reader: Readers) -> None:
     """So that lag can be watched with any Kafka tool; the checkpoint alone decides what is read."""
     hub = hubs.node.create_hub(partitions=2, groups=["reports"])
     hubs.publish(hub, 1, bodies(5))

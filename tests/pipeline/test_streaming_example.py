@@ -37,8 +37,8 @@ def publish(hubs: Hubs, hub: str, minutes: range) -> None:
     """Readings of some minutes, and one body that is none."""
     for device in range(DEVICES):
         times = [START + timedelta(minutes=minute, seconds=15 * n) for minute in minutes for n in range(PER_MINUTE)]
-        told = [{"device": f"d{device}", "time": time.isoformat(), "temperature": 20.0 + device} for time in times]
-        hubs.publish(hub, device % 2, [*(json.dumps(each).encode() for each in told), b"\xff"], name=f"{device}")
+        results = [{"device": f"d{device}", "time": time.isoformat(), "temperature": 20.0 + device} for time in times]
+        hubs.publish(hub, device % 2, [*(json.dumps(each).encode() for each in results), b"\xff"], name=f"{device}")
 
 
 def test_minutes_are_once_in_the_hub_and_once_in_the_table(
@@ -66,5 +66,5 @@ def test_minutes_are_once_in_the_hub_and_once_in_the_table(
     rows = DeltaTable(tmp_path / "table").to_pyarrow_table().to_pylist()
     assert sorted((row["minute"], row["device"]) for row in rows) == expected
     assert {row["readings"] for row in rows} == {PER_MINUTE}
-    told = [json.loads(text) for text in texts(batch(spark, conf(hubs, result)))]
-    assert sorted((datetime.fromisoformat(each["minute"]), each["device"]) for each in told) == expected
+    results = [json.loads(text) for text in texts(batch(spark, conf(hubs, result)))]
+    assert sorted((datetime.fromisoformat(each["minute"]), each["device"]) for each in results) == expected

@@ -123,7 +123,7 @@ def test_wrong_credential_is_refused_without_being_repeated(harness: PortalHarne
 
 
 @pytest.mark.parametrize(
-    ("credential", "told"),
+    ("credential", "message"),
     [
         ("nonsense", "neither a connection string nor the administrator token"),
         (
@@ -132,9 +132,9 @@ def test_wrong_credential_is_refused_without_being_repeated(harness: PortalHarne
         ),
     ],
 )
-def test_refused_sign_in_says_what_is_expected(harness: PortalHarness, credential: str, told: str) -> None:
+def test_refused_sign_in_says_what_is_expected(harness: PortalHarness, credential: str, message: str) -> None:
     """A person who pasted the wrong text must know what the right one looks like."""
-    assert told in sign_in(harness.portal(), credential).body
+    assert message in sign_in(harness.portal(), credential).body
 
 
 def test_form_that_is_too_large_is_refused(harness: PortalHarness) -> None:

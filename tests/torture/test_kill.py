@@ -66,7 +66,7 @@ def _check(root: Path, ledger: Ledger) -> None:
     engine.close()
 
 
-def test_a_killed_writer_loses_nothing_that_it_was_told_is_safe(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_killed_writer_loses_no_acknowledged_event(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """Every life ends in the middle of something; the next one must find all promises kept."""
     is_long = bool(request.config.getoption("--torture", default=False))
     random = Random(20)

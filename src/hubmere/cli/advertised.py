@@ -28,13 +28,13 @@ def check_addresses(
 ) -> Iterator[tuple[str, str]]:
     """Each advertised address, and its problem as seen from this machine; the empty text if a client can use it."""
     for listener in LISTENERS:
-        told = ready.get(listener)
-        if told is None:
+        advertised = ready.get(listener)
+        if advertised is None:
             continue
-        place = urlsplit(told if "://" in told else f"//{told}")
+        place = urlsplit(advertised if "://" in advertised else f"//{advertised}")
         assert place.hostname is not None, "a ready file has complete addresses"
         assert place.port is not None, "a ready file has complete addresses"
-        address = f"{listener} clients are told {place.hostname}:{place.port}"
+        address = f"{listener} clients use {place.hostname}:{place.port}"
         yield address, _problem(listener, place.hostname, place.port, connect or _connect)
 
 

@@ -42,7 +42,7 @@ from hubmere.store.secrets import NodeSecrets
 
 log = logging.getLogger("hubmere.node")
 
-_TELL_SECONDS: Final = 10.0
+_LOG_INTERVAL_S: Final = 10.0
 _ATTEMPT_SECONDS: Final = 1.0
 _WRITE_SECONDS: Final = 30.0
 # Rows of the control log that are not entities.
@@ -109,7 +109,7 @@ class ClusterStorage:
     async def _connect(self) -> None:
         """Connect to any broker; logs the reason of failure every ten seconds."""
         loop = asyncio.get_running_loop()
-        began, told = loop.time(), -_TELL_SECONDS
+        began, logged_at = loop.time(), -_LOG_INTERVAL_S
         limit_s = self._settings.cluster_start_timeout_s
         while True:
             try:
@@ -119,8 +119,8 @@ class ClusterStorage:
                     raise ClusterUnusable(str(failure)) from failure
                 if limit_s and loop.time() - began > limit_s:
                     raise ClusterUnusable(f"no Kafka broker was reached within {limit_s:g} s: {failure}") from failure
-                if loop.time() - told >= _TELL_SECONDS:
-                    told = loop.time()
+                if loop.time() - logged_at >= _LOG_INTERVAL_S:
+                    logged_at = loop.time()
                     log.warning("waiting for the Kafka cluster: %s", failure)
             await asyncio.sleep(_ATTEMPT_SECONDS)
 

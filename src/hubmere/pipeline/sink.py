@@ -281,7 +281,7 @@ class HubStreamWriter(DataSourceStreamArrowWriter):
         """Write the rows of one task of one micro-batch."""
         task = _task()
         query, epoch = task.getLocalProperty(_QUERY_ID), task.getLocalProperty(_BATCH_ID)
-        assert query is not None, "Spark tells every task of a stream its query"
+        assert query is not None, "every task of a stream has a query id"
         assert epoch is not None, "and its micro-batch"
         writer = f"{query}/{epoch}/{task.partitionId()}"
         return write_rows(self._options, writer, read_rows(iterator, self._columns))

@@ -118,7 +118,7 @@ def test_management_replies_have_the_types_of_the_casts(connection: BlockingConn
     assert kinds(partition.body, *texts) == [str, timestamp, bool]
 
 
-def test_a_hub_that_is_not_there_is_told_in_the_text_that_the_sdk_looks_for(connection: BlockingConnection) -> None:
+def test_a_missing_hub_has_the_error_text_that_the_sdk_expects(connection: BlockingConnection) -> None:
     """Otherwise it takes the refusal for a broken line and tries again."""
     reply = ask(connection, name="nowhere", type="com.microsoft:eventhub")
 

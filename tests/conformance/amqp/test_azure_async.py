@@ -46,19 +46,19 @@ def a_consumer(connection_string: str, hub: str, **options: Any) -> EventHubCons
 
 
 async def receive(consumer: EventHubConsumerClient, count: int, **options: Any) -> list[str]:
-    told: list[str] = []
+    results: list[str] = []
     done = asyncio.Event()
 
     async def on_event(_partition: Any, event: EventData) -> None:
-        told.append(event.body_as_str())
-        if len(told) >= count:
+        results.append(event.body_as_str())
+        if len(results) >= count:
             done.set()
 
     task = asyncio.create_task(consumer.receive(on_event=on_event, **({"starting_position": "-1"} | options)))
     async with consumer:
         await asyncio.wait_for(done.wait(), WAIT_SECONDS)
     await task
-    return told
+    return results
 
 
 @judges(client=Name.PYTHON_ASYNC, transport=Transport.PLAIN, feature=Feature.BATCHES)
@@ -100,10 +100,10 @@ def test_the_buffered_producer_delivers_everything(connection_string: str, hub: 
             await producer.flush()
         return await receive(a_consumer(connection_string, hub), 60)
 
-    told = asyncio.run(scenario())
+    result = asyncio.run(scenario())
 
     assert (len(sent), failed) == (60, [])
-    assert sorted(told, key=int) == [f"{number}" for number in range(60)]
+    assert sorted(result, key=int) == [f"{number}" for number in range(60)]
 
 
 @judges(client=Name.PYTHON_ASYNC, transport=Transport.TLS, feature=Feature.BATCHES)
@@ -131,13 +131,13 @@ def test_two_consumers_share_the_partitions(connection_string: str, hub: str) ->
         store = AsyncInMemoryCheckpointStore()
         options: dict[str, Any] = {"checkpoint_store": store}
         owners: tuple[set[str], set[str]] = (set(), set())
-        told: list[str] = []
+        results: list[str] = []
         both = asyncio.Event()
 
         def collector(mine: set[str]) -> Any:
             async def on_event(partition: Any, event: EventData) -> None:
                 mine.add(partition.partition_id)
-                told.append(event.body_as_str())
+                results.append(event.body_as_str())
                 if owners[0] and owners[1] and owners[0] | owners[1] == {"0", "1"}:
                     both.set()
 
@@ -158,10 +158,10 @@ def test_two_consumers_share_the_partitions(connection_string: str, hub: str) ->
         for consumer in consumers:
             await consumer.close()
         await asyncio.gather(*tasks)
-        return (*owners, told)
+        return (*owners, results)
 
-    first, second, told = asyncio.run(asyncio.wait_for(scenario(), 60))
+    first, second, results = asyncio.run(asyncio.wait_for(scenario(), 60))
 
     assert first
     assert second
-    assert told
+    assert results

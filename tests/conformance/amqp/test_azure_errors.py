@@ -47,7 +47,7 @@ def test_a_wrong_key_is_an_authentication_error(shared_node: AmqpNode, hub: str)
         send(shared_node.connection_string(key="d3Jvbmc="), hub)
 
 
-def test_a_missing_right_is_told_by_name(shared_node: AmqpNode, hub: str) -> None:
+def test_a_missing_right_is_named(shared_node: AmqpNode, hub: str) -> None:
     """`amqp:unauthorized-access` on the attach."""
     listen_only = shared_node.add_rule(f"listen-{hub}", "Listen")
 
@@ -160,14 +160,14 @@ def test_throttling_is_retried_by_the_sdk_and_nothing_is_lost(small: AmqpNode) -
         for number in range(12):
             producer.send_event(EventData(f"{number}"), partition_id="0")
 
-    told = receive(a_consumer(small.connection_string(), "orders"), 12, partition_id="0")
+    received = receive(a_consumer(small.connection_string(), "orders"), 12, partition_id="0")
 
-    assert told.bodies == [f"{number}" for number in range(12)]
+    assert received.bodies == [f"{number}" for number in range(12)]
     assert small.call(lambda: small.hub().counters.throttled_requests) > 0
 
 
 @judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.THROTTLING)
-def test_throttling_without_retries_is_told(small: AmqpNode) -> None:
+def test_throttling_without_retries_is_reported(small: AmqpNode) -> None:
     """The program sees the service's words."""
 
     def flood() -> None:
@@ -231,7 +231,7 @@ def test_a_disabled_application_group_loses_its_connections_and_cannot_come_back
     assert grouped.call(lambda: grouped.hub().log(0).state.committed) == 2
 
 
-def test_a_disabled_hub_is_told(shared_node: AmqpNode, connection_string: str, hub: str) -> None:
+def test_a_disabled_hub_is_reported(shared_node: AmqpNode, connection_string: str, hub: str) -> None:
     """`com.microsoft:entity-disabled`."""
     spec = HubSpec(partition_count=2, status=Status.SEND_DISABLED)
     shared_node.manage(lambda manager, actor, done: manager.update_hub(NAMESPACE, hub, spec, actor, done))
@@ -281,9 +281,9 @@ def test_a_restart_is_survived(tmp_path: Path) -> None:
     with AmqpNode(data=tmp_path, port=port), producer:
         producer.send_event(EventData("after"), partition_id="0")
 
-        told = receive(a_consumer(connection_string, "orders"), 2, partition_id="0")
+        received = receive(a_consumer(connection_string, "orders"), 2, partition_id="0")
 
-    assert told.bodies == ["before", "after"]
+    assert received.bodies == ["before", "after"]
 
 
 def test_a_reader_goes_on_by_itself_after_its_hub_was_changed(shared_node: AmqpNode, hub: str) -> None:
@@ -295,7 +295,7 @@ def test_a_reader_goes_on_by_itself_after_its_hub_was_changed(shared_node: AmqpN
     shared_node.manage(lambda manager, actor, done: manager.update_hub(NAMESPACE, hub, spec, actor, done))
     send(text, hub, "after")
 
-    told = reader.wait()
+    result = reader.wait()
 
-    assert told.bodies == ["before", "after"]
-    assert told.errors == []
+    assert result.bodies == ["before", "after"]
+    assert result.errors == []

@@ -45,16 +45,17 @@ def test_a_batch_arrives_as_it_was_sent(connection_string: str, hub: str) -> Non
         batch.add(event)
         producer.send_batch(batch)
 
-    ((partition, told),) = receive(a_consumer(connection_string, hub), 1, partition_id="0").events
+    ((partition, received),) = receive(a_consumer(connection_string, hub), 1, partition_id="0").events
 
     assert partition == "0"
-    assert b"".join(told.body) == b"body"
+    assert b"".join(received.body) == b"body"
     assert (
-        told.properties == {b"text": "größe".encode(), b"number": 7, b"yes": True, b"raw": b"\x00"} or told.properties
+        received.properties == {b"text": "größe".encode(), b"number": 7, b"yes": True, b"raw": b"\x00"}
+        or received.properties
     )
-    assert (told.message_id, told.correlation_id, told.content_type) == ("id", "other", "text/plain")
-    assert (told.sequence_number, told.offset) == (0, "0")
-    assert abs(told.enqueued_time - datetime.now(UTC)) < timedelta(minutes=1)
+    assert (received.message_id, received.correlation_id, received.content_type) == ("id", "other", "text/plain")
+    assert (received.sequence_number, received.offset) == (0, "0")
+    assert abs(received.enqueued_time - datetime.now(UTC)) < timedelta(minutes=1)
 
 
 @judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.SINGLES)
@@ -64,9 +65,9 @@ def test_single_events_and_lists_arrive(connection_string: str, hub: str) -> Non
         producer.send_event(EventData("one"), partition_id="1")
         producer.send_batch([EventData("two"), EventData("three")], partition_id="1")
 
-    told = receive(a_consumer(connection_string, hub), 3, partition_id="1")
+    received = receive(a_consumer(connection_string, hub), 3, partition_id="1")
 
-    assert told.bodies == ["one", "two", "three"]
+    assert received.bodies == ["one", "two", "three"]
 
 
 @judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.KEY)
@@ -75,11 +76,11 @@ def test_a_key_keeps_events_together(connection_string: str, hub: str) -> None:
     for number in range(3):
         send(connection_string, hub, f"{number}", partition_key="device-7")
 
-    told = receive(a_consumer(connection_string, hub), 3)
+    received = receive(a_consumer(connection_string, hub), 3)
 
-    assert len({partition for partition, _ in told.events}) == 1
-    assert told.bodies == ["0", "1", "2"]
-    assert {event.partition_key for _, event in told.events} == {b"device-7"}
+    assert len({partition for partition, _ in received.events}) == 1
+    assert received.bodies == ["0", "1", "2"]
+    assert {event.partition_key for _, event in received.events} == {b"device-7"}
 
 
 def test_a_batch_fills_up_to_the_limit(connection_string: str, hub: str) -> None:
@@ -93,8 +94,8 @@ def test_a_batch_fills_up_to_the_limit(connection_string: str, hub: str) -> None
 
     assert batch.max_size_in_bytes == 1 << 20
     assert len(batch) > 900
-    told = receive(a_consumer(connection_string, hub), len(batch), partition_id="0")
-    assert len(told.events) == len(batch)
+    received = receive(a_consumer(connection_string, hub), len(batch), partition_id="0")
+    assert len(received.events) == len(batch)
 
 
 @judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.LARGE)
@@ -124,12 +125,12 @@ def test_every_kind_of_body_survives(
     with a_producer(connection_string, hub) as producer:
         producer.send_batch([message], partition_id="0")
 
-    ((_, told),) = receive(a_consumer(connection_string, hub), 1, partition_id="0").events
+    ((_, received),) = receive(a_consumer(connection_string, hub), 1, partition_id="0").events
 
-    assert told.raw_amqp_message.body_type == body_type
-    assert told.raw_amqp_message.header is None
-    assert told.raw_amqp_message.delivery_annotations == {b"d": 2}
-    assert told.raw_amqp_message.footer == {b"f": 1}
+    assert received.raw_amqp_message.body_type == body_type
+    assert received.raw_amqp_message.header is None
+    assert received.raw_amqp_message.delivery_annotations == {b"d": 2}
+    assert received.raw_amqp_message.footer == {b"f": 1}
 
 
 @judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.BUFFERED)
@@ -152,10 +153,10 @@ def test_the_buffered_producer_delivers_everything(connection_string: str, hub: 
         producer.send_batch([EventData("a"), EventData("b")])
         producer.flush()
 
-    told = receive(a_consumer(connection_string, hub), 62)
+    received = receive(a_consumer(connection_string, hub), 62)
 
     assert (len(sent), failed) == (62, [])
-    assert sorted(told.bodies) == sorted([f"{number}" for number in range(60)] + ["a", "b"])
+    assert sorted(received.bodies) == sorted([f"{number}" for number in range(60)] + ["a", "b"])
 
 
 @judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.PROPERTIES)
@@ -198,8 +199,8 @@ def filled(shared_node: AmqpNode, hubs: Hubs) -> tuple[str, list[EventData]]:
     """A hub with five events in its first partition, and those events as they are read."""
     name = hubs.next()
     send(shared_node.connection_string(), name, *"01234", partition_id="0")
-    told = receive(a_consumer(shared_node.connection_string(), name), 5, partition_id="0")
-    return name, [event for _, event in told.events]
+    received = receive(a_consumer(shared_node.connection_string(), name), 5, partition_id="0")
+    return name, [event for _, event in received.events]
 
 
 @judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.POSITIONS)
@@ -217,7 +218,7 @@ def test_a_consumer_starts_where_it_asks(
     hub, events = filled
     start = {"offset": events[2].offset, "time": events[0].enqueued_time}.get(str(position), position)
 
-    told = receive(
+    received = receive(
         a_consumer(connection_string, hub, "second"),
         5 - first,
         partition_id="0",
@@ -225,28 +226,28 @@ def test_a_consumer_starts_where_it_asks(
         starting_position_inclusive=inclusive,
     )
 
-    assert told.bodies == list("01234"[first:])
+    assert received.bodies == list("01234"[first:])
 
 
 @judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.GROUPS)
 def test_a_group_is_found_in_any_case(connection_string: str, filled: tuple[str, list[EventData]]) -> None:
     """Clients write `$default` too."""
-    told = receive(a_consumer(connection_string, filled[0], "$default"), 5, partition_id="0")
+    received = receive(a_consumer(connection_string, filled[0], "$default"), 5, partition_id="0")
 
-    assert told.bodies == list("01234")
+    assert received.bodies == list("01234")
 
 
 @judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.LATEST)
 def test_latest_is_what_comes_from_now_on(connection_string: str, hub: str) -> None:
     """The SDK's default position."""
     send(connection_string, hub, "old", partition_id="0")
-    told = Received(a_consumer(connection_string, hub), 1, partition_id="0", starting_position="@latest").start()
+    received = Received(a_consumer(connection_string, hub), 1, partition_id="0", starting_position="@latest").start()
     for number in range(200):
         send(connection_string, hub, f"{number}", partition_id="0")
-        if told.events:
+        if received.events:
             break
 
-    assert told.wait().bodies[0] != "old"
+    assert received.wait().bodies[0] != "old"
 
 
 @judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.CHECKPOINTS)
@@ -288,9 +289,9 @@ def test_over_tls_with_a_ca_of_its_own(tls_node: TlsNode, tls_hub: str) -> None:
     with a_producer(tls_node.connection_string, tls_hub, **tls) as producer:
         producer.send_batch([EventData("secret")], partition_id="0")
 
-    told = receive(a_consumer(tls_node.connection_string, tls_hub, **tls), 1, partition_id="0")
+    received = receive(a_consumer(tls_node.connection_string, tls_hub, **tls), 1, partition_id="0")
 
-    assert told.bodies == ["secret"]
+    assert received.bodies == ["secret"]
 
 
 def test_a_credential_object_works_like_a_connection_string(tls_node: TlsNode) -> None:

@@ -51,9 +51,9 @@ def receive(
 ) -> list[Message]:
     receiver = connection.create_receiver(address, credit=count, options=options)
     # Events come settled, so there is nothing to accept.
-    told = [receiver.receive(WAIT_SECONDS) for _ in range(count)]
+    received = [receiver.receive(WAIT_SECONDS) for _ in range(count)]
     receiver.close()
-    return told
+    return received
 
 
 @judges(client=Name.PROTON, transport=Transport.PLAIN, feature=Feature.SINGLES)
@@ -63,11 +63,11 @@ def test_messages_go_in_and_come_out(connection: BlockingConnection, hub: str) -
     message = Message(body={"a": [1, "x"]}, id="7", subject="s", properties={"n": 1, "t": "text", "f": 1.5})
     sender.send(message)
 
-    (told,) = receive(connection, reader(hub), 1)
+    (received,) = receive(connection, reader(hub), 1)
 
-    assert (told.body, told.id, told.subject) == ({"a": [1, "x"]}, "7", "s")
-    assert told.properties == {"n": 1, "t": "text", "f": 1.5}
-    assert told.annotations[symbol("x-opt-sequence-number")] == 0
+    assert (received.body, received.id, received.subject) == ({"a": [1, "x"]}, "7", "s")
+    assert received.properties == {"n": 1, "t": "text", "f": 1.5}
+    assert received.annotations[symbol("x-opt-sequence-number")] == 0
 
 
 @judges(client=Name.PROTON, transport=Transport.PLAIN, feature=Feature.POSITIONS)
@@ -75,9 +75,9 @@ def test_a_selector_starts_where_it_says(connection: BlockingConnection, hub: st
     """Proton's own way to write a filter."""
     send(connection, f"{hub}/Partitions/0", *"0123")
 
-    told = receive(connection, reader(hub), 2, Selector("amqp.annotation.x-opt-sequence-number > '1'"))
+    received = receive(connection, reader(hub), 2, Selector("amqp.annotation.x-opt-sequence-number > '1'"))
 
-    assert [message.body for message in told] == ["2", "3"]
+    assert [message.body for message in received] == ["2", "3"]
 
 
 def test_a_filter_with_a_numeric_descriptor_works_too(connection: BlockingConnection, hub: str) -> None:
@@ -87,9 +87,9 @@ def test_a_filter_with_a_numeric_descriptor_works_too(connection: BlockingConnec
     send(connection, f"{hub}/Partitions/0", *"0123")
     selector = Described(ulong(0x468C00000004), "amqp.annotation.x-opt-sequence-number >= 3")
 
-    told = receive(connection, reader(hub), 1, Filter({symbol("whatever"): selector}))
+    received = receive(connection, reader(hub), 1, Filter({symbol("whatever"): selector}))
 
-    assert [message.body for message in told] == ["3"]
+    assert [message.body for message in received] == ["3"]
 
 
 @judges(client=Name.PROTON, transport=Transport.PLAIN, feature=Feature.DRAIN)
@@ -112,18 +112,18 @@ def test_large_messages_are_split_both_ways(connection: BlockingConnection, hub:
     body = "x" * 300_000
     send(connection, f"{hub}/Partitions/0", body)
 
-    (told,) = receive(connection, reader(hub), 1)
+    (received,) = receive(connection, reader(hub), 1)
 
-    assert told.body == body
+    assert received.body == body
 
 
 def test_many_messages_keep_their_order(connection: BlockingConnection, hub: str) -> None:
     """Credit and window over many deliveries, all of them settled by the sender."""
     send(connection, f"{hub}/Partitions/0", *[f"{number}" for number in range(300)])
 
-    told = receive(connection, reader(hub), 300, Copy())
+    received = receive(connection, reader(hub), 300, Copy())
 
-    assert [message.body for message in told] == [f"{number}" for number in range(300)]
+    assert [message.body for message in received] == [f"{number}" for number in range(300)]
 
 
 @judges(client=Name.PROTON, transport=Transport.PLAIN, feature=Feature.REFUSALS)
@@ -169,7 +169,7 @@ def test_over_tls(tls_node: TlsNode, tls_hub: str) -> None:
         allowed_mechs="PLAIN",
     )
     send(secure, f"{tls_hub}/Partitions/0", "proton over TLS")
-    told = receive(secure, reader(tls_hub), 1, Selector("amqp.annotation.x-opt-offset > '-1'"))
+    received = receive(secure, reader(tls_hub), 1, Selector("amqp.annotation.x-opt-offset > '-1'"))
     secure.close()
 
-    assert told
+    assert received

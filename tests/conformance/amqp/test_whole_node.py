@@ -23,9 +23,9 @@ def test_an_accepted_event_survives_the_end_of_the_process() -> None:
         node.kill()
         node.start()
 
-        told = receive(a_consumer(node.emulator_connection_string, "orders"), 20, partition_id="0")
+        received = receive(a_consumer(node.emulator_connection_string, "orders"), 20, partition_id="0")
 
-    assert told.bodies == [f"{number}" for number in range(20)]
+    assert received.bodies == [f"{number}" for number in range(20)]
 
 
 def test_the_connection_string_that_is_printed_works_over_tls() -> None:
@@ -39,6 +39,6 @@ def test_the_connection_string_that_is_printed_works_over_tls() -> None:
         with a_producer(node.connection_string, "orders", **tls) as producer:
             producer.send_batch([EventData("over TLS")], partition_id="0")
 
-        told = receive(a_consumer(node.connection_string, "orders", **tls), 1, partition_id="0")
+        received = receive(a_consumer(node.connection_string, "orders", **tls), 1, partition_id="0")
 
-    assert told.bodies == ["over TLS"]
+    assert received.bodies == ["over TLS"]

@@ -53,11 +53,11 @@ def test_a_key_keeps_events_together(java: Driver, place: Place) -> None:
         call(java, "sendBatch", place, bodies=[str(number)], key="device-7")
 
     filled = [p["id"] for p in call(java, "describe", place)["partitions"] if not p["isEmpty"]]
-    told = call(java, "receive", place, partition=filled[0], count=3)
+    received = call(java, "receive", place, partition=filled[0], count=3)
 
     assert len(filled) == 1
-    assert bodies(told) == ["0", "1", "2"]
-    assert {event["key"] for event in told} == {"device-7"}
+    assert bodies(received) == ["0", "1", "2"]
+    assert {event["key"] for event in received} == {"device-7"}
 
 
 @judges(feature=Feature.LARGE)
@@ -93,9 +93,9 @@ def test_a_consumer_starts_where_it_asks(java: Driver, place: Place, start: dict
     third = call(java, "receive", place, partition="0", count=5)[2]
     start = {"offset": third["offset"]} if "offset" in start else start
 
-    told = call(java, "receive", place, partition="0", count=5 - first, start=start)
+    received = call(java, "receive", place, partition="0", count=5 - first, start=start)
 
-    assert bodies(told) == list("01234"[first:])
+    assert bodies(received) == list("01234"[first:])
 
 
 @judges(feature=Feature.PREFETCH)
@@ -105,9 +105,9 @@ def test_everything_comes_whatever_is_prefetched(java: Driver, place: Place, pre
     numbers = [str(number) for number in range(20)]
     call(java, "sendBatch", place, bodies=numbers, partition="0")
 
-    told = call(java, "receive", place, partition="0", count=20, prefetch=prefetch)
+    received = call(java, "receive", place, partition="0", count=20, prefetch=prefetch)
 
-    assert bodies(told) == numbers
+    assert bodies(received) == numbers
 
 
 @judges(feature=Feature.LAST_ENQUEUED)
@@ -115,9 +115,9 @@ def test_last_enqueued_information_comes_with_events(java: Driver, place: Place)
     """For lag, without asking."""
     call(java, "sendBatch", place, bodies=list("abc"), partition="0")
 
-    told = call(java, "receive", place, partition="0", count=3)
+    received = call(java, "receive", place, partition="0", count=3)
 
-    assert told[0]["lastSequence"] == 2
+    assert received[0]["lastSequence"] == 2
 
 
 @judges(feature=Feature.OWNER)
@@ -125,9 +125,9 @@ def test_the_higher_owner_level_reads(java: Driver, place: Place) -> None:
     """The other is told that its link was stolen."""
     call(java, "sendBatch", place, bodies=["a"], partition="0")
 
-    told = call(java, "contend", place)
+    result = call(java, "contend", place)
 
-    assert told == {"owner": "LINK_STOLEN", "newcomerReads": True}
+    assert result == {"owner": "LINK_STOLEN", "newcomerReads": True}
 
 
 @judges(feature=Feature.PROPERTIES)
@@ -135,11 +135,11 @@ def test_properties_of_hub_and_partitions(java: Driver, place: Place) -> None:
     """As the SDK's own types have them."""
     call(java, "sendBatch", place, bodies=["a", "b"], partition="0")
 
-    told = call(java, "describe", place)
-    filled, empty = told["partitions"]
+    result = call(java, "describe", place)
+    filled, empty = result["partitions"]
 
-    assert told["name"] == place.hub
-    assert abs(told["createdMs"] / 1000 - time.time()) < 300
+    assert result["name"] == place.hub
+    assert abs(result["createdMs"] / 1000 - time.time()) < 300
     assert (filled["id"], filled["isEmpty"], filled["beginning"], filled["last"]) == ("0", False, 0, 1)
     assert (empty["id"], empty["isEmpty"], empty["lastOffset"]) == ("1", True, "-1")
 
@@ -149,9 +149,9 @@ def test_a_processor_goes_on_from_its_checkpoints(java: Driver, place: Place) ->
     """The second reads what the first has not; a repeat behind that is the right of who delivers at least once."""
     call(java, "sendBatch", place, bodies=["a", "b"], partition="0")
 
-    told = call(java, "process", place, count=2, bodies=["c", "d"], partition="0")
+    result = call(java, "process", place, count=2, bodies=["c", "d"], partition="0")
 
-    assert (told["first"][:2], told["second"][:2]) == (["a", "b"], ["c", "d"])
+    assert (result["first"][:2], result["second"][:2]) == (["a", "b"], ["c", "d"])
 
 
 @judges(feature=Feature.REFUSALS)
@@ -163,10 +163,10 @@ def test_a_hub_that_is_not_there(
     java: Driver, arena: Arena, transport: Transport, name: str, arguments: dict[str, Any]
 ) -> None:
     """To senders, readers and who asks."""
-    with pytest.raises(ClientError) as told:
+    with pytest.raises(ClientError) as result:
         call(java, name, arena.place(transport, "nowhere"), **arguments)
 
-    assert told.value.code == "NOT_FOUND"
+    assert result.value.code == "NOT_FOUND"
 
 
 @judges(feature=Feature.REFUSALS)
@@ -174,7 +174,7 @@ def test_a_right_that_is_missing(java: Driver, arena: Arena, place: Place) -> No
     """A reader may not send."""
     limited = arena.place(place.transport, place.hub, arena.new_key("Listen"))
 
-    with pytest.raises(ClientError) as told:
+    with pytest.raises(ClientError) as result:
         call(java, "sendBatch", limited, bodies=["a"])
 
-    assert told.value.code == "UNAUTHORIZED_ACCESS"
+    assert result.value.code == "UNAUTHORIZED_ACCESS"

@@ -53,10 +53,10 @@ def test_a_batch_takes_events_up_to_the_limit(js: Driver, place: Place) -> None:
     events = [{"body": "x" * 10_000}] * 120
 
     sent = call(js, "sendBatch", place, events=events, target={"partitionId": "1"})
-    told = call(js, "receive", place, partition="1", count=sent["fitted"])
+    received = call(js, "receive", place, partition="1", count=sent["fitted"])
 
     assert 95 < sent["fitted"] < 105
-    assert len(told) == sent["fitted"]
+    assert len(received) == sent["fitted"]
 
 
 @judges(feature=Feature.SINGLES)
@@ -65,9 +65,9 @@ def test_single_events_arrive_in_order(js: Driver, place: Place) -> None:
     numbers = list(range(350))
 
     call(js, "sendSingles", place, events=[{"body": number} for number in numbers], target={"partitionId": "0"})
-    told = call(js, "receive", place, partition="0", count=350)
+    received = call(js, "receive", place, partition="0", count=350)
 
-    assert bodies(told) == numbers
+    assert bodies(received) == numbers
 
 
 @judges(feature=Feature.KEY)
@@ -76,11 +76,11 @@ def test_a_key_keeps_events_together(js: Driver, place: Place) -> None:
     for number in range(3):
         send(js, place, number, partitionKey="device-7")
 
-    told = call(js, "receive", place, count=3)
+    received = call(js, "receive", place, count=3)
 
-    assert bodies(told) == [0, 1, 2]
-    assert len({event["partition"] for event in told}) == 1
-    assert {event["key"] for event in told} == {"device-7"}
+    assert bodies(received) == [0, 1, 2]
+    assert len({event["partition"] for event in received}) == 1
+    assert {event["key"] for event in received} == {"device-7"}
 
 
 @judges(feature=Feature.PARTITION)
@@ -89,9 +89,9 @@ def test_a_partition_gets_what_is_sent_to_it(js: Driver, place: Place) -> None:
     send(js, place, "zero", partitionId="0")
     send(js, place, "one", partitionId="1")
 
-    told = [call(js, "receive", place, partition=partition, count=1) for partition in ("0", "1")]
+    received = [call(js, "receive", place, partition=partition, count=1) for partition in ("0", "1")]
 
-    assert [[event["body"] for event in events] for events in told] == [["zero"], ["one"]]
+    assert [[event["body"] for event in events] for events in received] == [["zero"], ["one"]]
 
 
 @judges(feature=Feature.LARGE)
@@ -100,9 +100,9 @@ def test_an_event_larger_than_a_frame_arrives(js: Driver, place: Place) -> None:
     body = "0123456789" * 70_000
 
     send(js, place, body, "small", partitionId="0")
-    told = call(js, "receive", place, partition="0", count=2)
+    received = call(js, "receive", place, partition="0", count=2)
 
-    assert bodies(told) == [body, "small"]
+    assert bodies(received) == [body, "small"]
 
 
 @pytest.mark.parametrize(
@@ -116,10 +116,10 @@ def test_the_buffered_producer_delivers_everything(js: Driver, place: Place, ide
     """Once each, whether or not the node is asked to number its events."""
     sent = call(js, "sendBuffered", place, count=100, idempotent=idempotent)
 
-    told = call(js, "receive", place, count=100)
+    received = call(js, "receive", place, count=100)
 
     assert (sent["sent"], sent["errors"]) == (100, [])
-    assert sorted(bodies(told)) == list(range(100))
+    assert sorted(bodies(received)) == list(range(100))
 
 
 @judges(feature=Feature.IDEMPOTENT)
@@ -144,10 +144,10 @@ def test_a_send_that_is_repeated_after_a_lost_connection_is_stored_once(js: Driv
     """What the client resends after it reconnects carries the numbers that the node has seen."""
     last = call(js, "sendIdempotentThroughDisconnect", place)
 
-    told = call(js, "receive", place, partition="0", count=3)
+    received = call(js, "receive", place, partition="0", count=3)
 
     assert last == 3
-    assert bodies(told) == ["before", "cut off", "after"]
+    assert bodies(received) == ["before", "cut off", "after"]
 
 
 @judges(feature=Feature.POSITIONS)
@@ -170,9 +170,9 @@ def test_a_consumer_starts_where_it_asks(js: Driver, place: Place, start: dict[s
     known = {"of the third": events[2]["offset"], "of the first": events[0]["enqueuedMs"] - 1}
     start = {key: known.get(value, value) if isinstance(value, str) else value for key, value in start.items()}
 
-    told = call(js, "receive", place, partition="0", count=5 - first, start=start)
+    received = call(js, "receive", place, partition="0", count=5 - first, start=start)
 
-    assert bodies(told) == list("01234"[first:])
+    assert bodies(received) == list("01234"[first:])
 
 
 @judges(feature=Feature.LATEST)
@@ -180,10 +180,10 @@ def test_latest_is_what_comes_from_now_on(js: Driver, place: Place) -> None:
     """What was there before is not read."""
     send(js, place, "old", partitionId="0")
 
-    told = call(js, "receiveLatest", place)
+    received = call(js, "receiveLatest", place)
 
-    assert told
-    assert "old" not in bodies(told)
+    assert received
+    assert "old" not in bodies(received)
 
 
 @judges(feature=Feature.PREFETCH)
@@ -193,9 +193,9 @@ def test_everything_comes_whatever_is_prefetched(js: Driver, place: Place, prefe
     send(js, place, *range(30), partitionId="0")
 
     more = {"prefetchCount": prefetch, "maxBatchSize": batch}
-    told = call(js, "receive", place, partition="0", count=30, more=more)
+    received = call(js, "receive", place, partition="0", count=30, more=more)
 
-    assert bodies(told) == list(range(30))
+    assert bodies(received) == list(range(30))
 
 
 @judges(feature=Feature.GROUPS)
@@ -203,9 +203,9 @@ def test_groups_are_named_in_any_case(js: Driver, place: Place) -> None:
     """As in the service."""
     send(js, place, "a", partitionId="0")
 
-    told = [call(js, "receive", place, group=group, partition="0", count=1) for group in ("$Default", "$default")]
+    received = [call(js, "receive", place, group=group, partition="0", count=1) for group in ("$Default", "$default")]
 
-    assert [bodies(events) for events in told] == [["a"], ["a"]]
+    assert [bodies(events) for events in received] == [["a"], ["a"]]
 
 
 @judges(feature=Feature.OWNER)
@@ -224,9 +224,9 @@ def test_the_higher_owner_level_reads(
     """Who has none gives way to who has one."""
     send(js, place, "a", partitionId="0")
 
-    told = call(js, "contend", place, owner=owner, newcomer=newcomer)
+    result = call(js, "contend", place, owner=owner, newcomer=newcomer)
 
-    assert told == outcome
+    assert result == outcome
 
 
 @judges(feature=Feature.LAST_ENQUEUED)
@@ -235,10 +235,10 @@ def test_last_enqueued_information_comes_with_events(js: Driver, place: Place) -
     send(js, place, *"abc", partitionId="0")
 
     more = {"trackLastEnqueuedEventProperties": True}
-    told = call(js, "receive", place, partition="0", count=3, more=more)
+    received = call(js, "receive", place, partition="0", count=3, more=more)
 
-    assert told[-1]["last"]["sequenceNumber"] == 2
-    assert told[-1]["last"]["offset"] == told[-1]["offset"]
+    assert received[-1]["last"]["sequenceNumber"] == 2
+    assert received[-1]["last"]["offset"] == received[-1]["offset"]
 
 
 @judges(feature=Feature.PROPERTIES)
@@ -246,11 +246,11 @@ def test_properties_of_hub_and_partitions(js: Driver, place: Place) -> None:
     """As the SDK's own types have them."""
     send(js, place, "a", "b", partitionId="0")
 
-    told = call(js, "describe", place)
-    filled, empty = told["partitions"]
+    result = call(js, "describe", place)
+    filled, empty = result["partitions"]
 
-    assert (told["hub"]["name"], told["hub"]["partitionIds"]) == (place.hub, ["0", "1"])
-    assert abs(told["hub"]["createdMs"] / 1000 - time.time()) < 300
+    assert (result["hub"]["name"], result["hub"]["partitionIds"]) == (place.hub, ["0", "1"])
+    assert abs(result["hub"]["createdMs"] / 1000 - time.time()) < 300
     assert (filled["beginningSequenceNumber"], filled["lastEnqueuedSequenceNumber"], filled["isEmpty"]) == (0, 1, False)
     assert (empty["isEmpty"], empty["lastEnqueuedOffset"]) == (True, "-1")
 
@@ -261,7 +261,7 @@ def test_a_subscription_to_all_partitions_reads_them_all(js: Driver, place: Plac
     for partition in ("0", "1"):
         send(js, place, *range(5), partitionId=partition)
 
-    told = call(js, "receive", place, count=10)
+    received = call(js, "receive", place, count=10)
 
-    by_partition = {partition: [e["body"] for e in told if e["partition"] == partition] for partition in ("0", "1")}
+    by_partition = {partition: [e["body"] for e in received if e["partition"] == partition] for partition in ("0", "1")}
     assert by_partition == {"0": [0, 1, 2, 3, 4], "1": [0, 1, 2, 3, 4]}

@@ -38,12 +38,12 @@ class KafkaJs:
         return self._js.call("kafka", name, place=self._place, **arguments)
 
     def produce(self, topic: str, *messages: Facts, **more: Any) -> list[Facts]:
-        told: list[Facts] = self.call("produce", topic=topic, messages=messages, **more)
-        return told
+        results: list[Facts] = self.call("produce", topic=topic, messages=messages, **more)
+        return results
 
     def consume(self, topic: str, group: str, count: int, **more: Any) -> list[Facts]:
-        told: list[Facts] = self.call("consume", topic=topic, group=group, count=count, **more)
-        return told
+        results: list[Facts] = self.call("consume", topic=topic, group=group, count=count, **more)
+        return results
 
     def admin(self, task: str, **given: Any) -> Any:
         return self.ask(task, given)
@@ -132,9 +132,9 @@ def test_an_idempotent_producer_numbers_its_events(kafka: KafkaJs, topic: str) -
     """The client is told where each batch begins."""
     kafka.make_topic(topic)
 
-    told = [kafka.produce(topic, *in_partition(0, *"abc"), idempotent=True) for _ in range(2)]
+    results = [kafka.produce(topic, *in_partition(0, *"abc"), idempotent=True) for _ in range(2)]
 
-    assert [(one[0]["baseOffset"], one[0]["errorCode"]) for one in told] == [("0", 0), ("3", 0)]
+    assert [(one[0]["baseOffset"], one[0]["errorCode"]) for one in results] == [("0", 0), ("3", 0)]
 
 
 @judges(feature=Feature.POSITIONS)
@@ -188,11 +188,11 @@ def test_a_group_shares_its_partitions(kafka_by_transport: KafkaJs, topic: str, 
     """Members join one after the other."""
     kafka_by_transport.make_topic(topic, 4)
 
-    told = kafka_by_transport.call("share", topic=topic, group=group, members=2, count=4)
+    result = kafka_by_transport.call("share", topic=topic, group=group, members=2, count=4)
 
-    assert sorted(chain.from_iterable(told["held"])) == [0, 1, 2, 3]
-    assert [len(held) for held in told["held"]] == [2, 2]
-    assert (told["state"], told["members"]) == ("Stable", 2)
+    assert sorted(chain.from_iterable(result["held"])) == [0, 1, 2, 3]
+    assert [len(held) for held in result["held"]] == [2, 2]
+    assert (result["state"], result["members"]) == ("Stable", 2)
 
 
 # --- transactions ----------------------------------------------------------------------------------------------------
@@ -256,9 +256,9 @@ def test_configurations_are_read_and_changed(kafka: KafkaJs, topic: str) -> None
     change = resource | {"configEntries": [{"name": "retention.ms", "value": "7200000"}]}
 
     kafka.admin("alterConfigs", validateOnly=False, resources=[change])
-    told = kafka.admin("describeConfigs", includeSynonyms=True, resources=[resource])
+    result = kafka.admin("describeConfigs", includeSynonyms=True, resources=[resource])
 
-    entries = {one["configName"]: one["configValue"] for one in told["resources"][0]["configEntries"]}
+    entries = {one["configName"]: one["configValue"] for one in result["resources"][0]["configEntries"]}
     assert (entries["retention.ms"], entries["cleanup.policy"]) == ("7200000", "delete")
 
 
@@ -294,14 +294,14 @@ def test_records_are_deleted(kafka: KafkaJs, topic: str) -> None:
 
 
 @judges(feature=Feature.REFUSALS)
-def test_a_wrong_key_is_told(js: Driver, arena: Arena) -> None:
+def test_a_wrong_key_is_reported(js: Driver, arena: Arena) -> None:
     """Reference check 6."""
     wrong = arena.node.connection_string.replace("SharedAccessKey=", "SharedAccessKey=x")
 
-    with pytest.raises(ClientError) as told:
+    with pytest.raises(ClientError) as result:
         KafkaJs(js, arena, Transport.PLAIN, wrong).ask("listTopics")
 
-    assert (told.value.name, "InvalidSignature" in told.value.message) == ("KafkaJSSASLAuthenticationError", True)
+    assert (result.value.name, "InvalidSignature" in result.value.message) == ("KafkaJSSASLAuthenticationError", True)
 
 
 @judges(feature=Feature.REFUSALS)

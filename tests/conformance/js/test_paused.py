@@ -37,5 +37,5 @@ def test_a_producer_that_slept_past_the_idle_time_out_sends_again(js: Driver) ->
 
         with RawClient(server) as client:
             client.authorize()
-            told = [body_of(message) for message in client.receive(client.reader(), 2)]
-    assert told == [b'"before"', b'"after"']
+            received = [body_of(message) for message in client.receive(client.reader(), 2)]
+    assert received == [b'"before"', b'"after"']

@@ -15,9 +15,9 @@ _EVENT = [{"body": "a"}]
 
 def refused(js: Driver, name: str, place: Place, **arguments: Any) -> ClientError:
     """How the SDK tells that something was refused."""
-    with pytest.raises(ClientError) as told:
+    with pytest.raises(ClientError) as result:
         js.call("event_hubs", name, place=place.as_arguments(), **arguments)
-    return told.value
+    return result.value
 
 
 @pytest.mark.parametrize(
@@ -39,9 +39,9 @@ def test_a_hub_that_is_not_there(
 
 def test_a_group_that_is_not_there(js: Driver, place: Place) -> None:
     """The hub is, the group is not."""
-    told = refused(js, "receive", place, group="nobody", partition="0", count=1)
+    refusal = refused(js, "receive", place, group="nobody", partition="0", count=1)
 
-    assert told.code == "MessagingEntityNotFoundError"
+    assert refusal.code == "MessagingEntityNotFoundError"
 
 
 def test_a_wrong_key(js: Driver, arena: Arena, place: Place) -> None:
@@ -49,9 +49,9 @@ def test_a_wrong_key(js: Driver, arena: Arena, place: Place) -> None:
     name, _ = arena.root
     wrong = arena.place(place.transport, place.hub, (name, "d3Jvbmc="))
 
-    told = refused(js, "sendBatch", wrong, events=_EVENT)
+    refusal = refused(js, "sendBatch", wrong, events=_EVENT)
 
-    assert told.code == "UnauthorizedError"
+    assert refusal.code == "UnauthorizedError"
 
 
 @pytest.mark.parametrize(
@@ -64,10 +64,10 @@ def test_a_right_that_is_missing(
     """A reader may not send, a sender may not read; the text says which right is needed."""
     limited = arena.place(place.transport, place.hub, arena.new_key(right))
 
-    told = refused(js, name, limited, **arguments)
+    refusal = refused(js, name, limited, **arguments)
 
-    assert told.code == "UnauthorizedError"
-    assert "claim(s) are required" in told.message
+    assert refusal.code == "UnauthorizedError"
+    assert "claim(s) are required" in refusal.message
 
 
 @pytest.mark.parametrize(
@@ -89,42 +89,42 @@ def test_a_hub_that_is_shut(
 
 def test_a_partition_that_is_not_there(js: Driver, place: Place) -> None:
     """The hub has two."""
-    told = refused(js, "sendBatch", place, events=_EVENT, target={"partitionId": "99"})
+    refusal = refused(js, "sendBatch", place, events=_EVENT, target={"partitionId": "99"})
 
-    assert told.code == "ArgumentOutOfRangeError"
+    assert refusal.code == "ArgumentOutOfRangeError"
 
 
 @pytest.mark.parametrize("start", [{"offset": "999999"}, {"sequenceNumber": 999999}, {"offset": "not a number"}])
 def test_a_position_that_cannot_be(js: Driver, place: Place, start: dict[str, Any]) -> None:
     """Past the end, or none at all."""
-    told = refused(js, "receive", place, partition="0", count=1, start=start)
+    refusal = refused(js, "receive", place, partition="0", count=1, start=start)
 
-    assert told.code == "ArgumentError"
+    assert refusal.code == "ArgumentError"
 
 
 def test_an_event_that_is_too_large(js: Driver, place: Place) -> None:
     """The link lives on, but this event will never fit."""
-    told = refused(js, "sendLarge", place, sizeBytes=1_100_000)
+    refusal = refused(js, "sendLarge", place, sizeBytes=1_100_000)
 
-    assert told.code == "MessageTooLargeError"
-    assert "1048576" in told.message
+    assert refusal.code == "MessageTooLargeError"
+    assert "1048576" in refusal.message
 
 
 def test_the_sixth_reader_of_a_partition(js: Driver, place: Place) -> None:
     """A group has five readers of a partition at most."""
     js.call("event_hubs", "sendBatch", place=place.as_arguments(), events=_EVENT, target={"partitionId": "0"})
 
-    told = js.call("event_hubs", "crowd", place=place.as_arguments(), readers=6)
+    result = js.call("event_hubs", "crowd", place=place.as_arguments(), readers=6)
 
-    assert told["served"] == 5
-    assert told["codes"] == [None] * 5 + ["QuotaExceededError"]
+    assert result["served"] == 5
+    assert result["codes"] == [None] * 5 + ["QuotaExceededError"]
 
 
 def test_a_producer_that_was_superseded(js: Driver, place: Place) -> None:
     """The next thing that it sends is refused, and not repeated."""
-    told = refused(js, "takeOverProducer", place)
+    refusal = refused(js, "takeOverProducer", place)
 
-    assert told.code == "ProducerDisconnectedError"
+    assert refusal.code == "ProducerDisconnectedError"
 
 
 def test_an_old_number_on_new_events(js: Driver, place: Place) -> None:
@@ -133,6 +133,6 @@ def test_an_old_number_on_new_events(js: Driver, place: Place) -> None:
     state = js.call("event_hubs", "sendIdempotent", place=place.as_arguments(), state={}, **events)
     stale = {"producerGroupId": state["producerGroupId"], "startingSequenceNumber": 1}
 
-    told = refused(js, "sendIdempotent", place, state=stale, bodies=["other"])
+    refusal = refused(js, "sendIdempotent", place, state=stale, bodies=["other"])
 
-    assert told.code == "SequenceOutOfOrderError"
+    assert refusal.code == "SequenceOutOfOrderError"

@@ -56,12 +56,12 @@ def test_messages_are_accepted_and_read_back(rhea: Rhea) -> None:
     ]
 
     outcomes = rhea.send(*messages)
-    told = rhea.read("receive", count=4, selector="amqp.annotation.x-opt-offset > '-1'")
+    received = rhea.read("receive", count=4, selector="amqp.annotation.x-opt-offset > '-1'")
 
     assert outcomes == ["accepted"] * 4
-    assert [event["body"] for event in told] == [message["body"] for message in messages]
-    assert [event["sequence"] for event in told] == [0, 1, 2, 3]
-    assert (told[2]["properties"], told[3]["key"]) == ({"x": "y"}, "device-7")
+    assert [event["body"] for event in received] == [message["body"] for message in messages]
+    assert [event["sequence"] for event in received] == [0, 1, 2, 3]
+    assert (received[2]["properties"], received[3]["key"]) == ({"x": "y"}, "device-7")
 
 
 @judges(feature=Feature.SINGLES)
@@ -78,9 +78,9 @@ def test_a_message_of_several_frames_is_read_whole(rhea: Rhea) -> None:
     body = "x" * 600_000
 
     rhea.send({"body": body})
-    told = rhea.read("receive", count=1, selector="amqp.annotation.x-opt-offset > '-1'")
+    received = rhea.read("receive", count=1, selector="amqp.annotation.x-opt-offset > '-1'")
 
-    assert [event["body"] for event in told] == [body]
+    assert [event["body"] for event in received] == [body]
 
 
 @judges(feature=Feature.POSITIONS)
@@ -98,9 +98,9 @@ def test_a_selector_says_where_to_start(rhea: Rhea, selector: str, first: int) -
     """In the service's words, under the key that rhea gives to selectors."""
     rhea.send(*({"body": number} for number in range(4)))
 
-    told = rhea.read("receive", count=4 - first, selector=selector)
+    received = rhea.read("receive", count=4 - first, selector=selector)
 
-    assert [event["body"] for event in told] == list(range(first, 4))
+    assert [event["body"] for event in received] == list(range(first, 4))
 
 
 @judges(feature=Feature.PREFETCH)
@@ -118,9 +118,9 @@ def test_drain_gives_what_is_there_and_the_credit_back(rhea: Rhea) -> None:
     """Nothing is left hanging."""
     rhea.send(*({"body": number} for number in range(3)))
 
-    told = rhea.read("drain", credit=100)
+    received = rhea.read("drain", credit=100)
 
-    assert told == {"received": 3, "creditLeft": 0}
+    assert received == {"received": 3, "creditLeft": 0}
 
 
 @judges(feature=Feature.REFUSALS)
@@ -134,16 +134,16 @@ def test_a_message_that_is_too_large_is_rejected_alone(rhea: Rhea) -> None:
 @judges(feature=Feature.REFUSALS)
 def test_a_wrong_password_is_refused(js: Driver, arena: Arena, place: Place) -> None:
     """At sign-in, before any link."""
-    with pytest.raises(ClientError) as told:
+    with pytest.raises(ClientError) as result:
         Rhea(js, arena, place, password="wrong").send({"body": "a"})
 
-    assert told.value.code == "amqp:unauthorized-access"
+    assert result.value.code == "amqp:unauthorized-access"
 
 
 @judges(feature=Feature.REFUSALS)
 def test_a_group_that_is_not_there_is_refused(rhea: Rhea) -> None:
     """With the condition on the detach."""
-    with pytest.raises(ClientError) as told:
+    with pytest.raises(ClientError) as result:
         rhea.read("receive", group="nobody", count=1)
 
-    assert told.value.code == "amqp:not-found"
+    assert result.value.code == "amqp:not-found"

@@ -53,8 +53,8 @@ class Jvm:
 
     def tool(self, main: str, *arguments: str, text: str = "") -> Ended:
         """Run a command line tool with this text as its input."""
-        told = self._driver.call("Tools", "run", main=main, arguments=arguments, text=text)
-        return Ended(told["code"], told["out"], told["err"])
+        result = self._driver.call("Tools", "run", main=main, arguments=arguments, text=text)
+        return Ended(result["code"], result["out"], result["err"])
 
     def _open(self, module: str, settings: dict[str, Any]) -> int:
         more = {name.replace("_", "."): str(value) for name, value in settings.items()}
@@ -79,8 +79,8 @@ class Producer(_Client):
 
     def send(self, topic: str, *records: Facts) -> list[Facts]:
         """Send records (key, value, headers, partition, timeMs) and wait for all; where each is now."""
-        told: list[Facts] = self._call("send", topic=topic, records=records)
-        return told
+        results: list[Facts] = self._call("send", topic=topic, records=records)
+        return results
 
     def send_values(self, topic: str, *values: str, partition: int = 0) -> list[Facts]:
         """Send records that are nothing but a value."""
@@ -145,8 +145,8 @@ class Consumer(_Client):
     def poll(self, count: int, *others: "Consumer", at_most_ms: int = _PATIENCE_MS) -> list[Facts]:
         """Records until there are so many, or fewer when the time is over; of other consumers, too."""
         numbers = [self.number, *(other.number for other in others)]
-        told: list[Facts] = self._call("poll", clients=numbers, count=count, atMostMs=at_most_ms)
-        return told
+        results: list[Facts] = self._call("poll", clients=numbers, count=count, atMostMs=at_most_ms)
+        return results
 
     def values(self, count: int) -> list[str]:
         """The values of so many records."""
@@ -155,8 +155,8 @@ class Consumer(_Client):
     def poll_until_shared(self, partitions: int, *others: "Consumer") -> list[list[int]]:
         """Poll until every consumer has partitions and none is left over; who has which."""
         numbers = [self.number, *(other.number for other in others)]
-        told: dict[str, list[int]] = self._call("pollUntilShared", clients=numbers, partitions=partitions)
-        return [told[str(number)] for number in numbers]
+        results: dict[str, list[int]] = self._call("pollUntilShared", clients=numbers, partitions=partitions)
+        return [results[str(number)] for number in numbers]
 
     def commit(self, *offsets: tuple[str, int, int, str], is_async: bool = False) -> Any:
         """Commit topic, partition, offset and text."""
@@ -164,8 +164,8 @@ class Consumer(_Client):
 
     def committed(self, *spots: Spot) -> list[list[Any]]:
         """Partition, offset and text of what was committed."""
-        told: list[list[Any]] = self._call("committed", places=spots)
-        return told
+        results: list[list[Any]] = self._call("committed", places=spots)
+        return results
 
     def position(self, spot: Spot) -> int:
         """The offset that comes next."""
@@ -173,13 +173,13 @@ class Consumer(_Client):
 
     def bounds(self, spot: Spot) -> list[int]:
         """The first offset and the one after the last."""
-        told: list[int] = self._call("bounds", place=spot)
-        return told
+        results: list[int] = self._call("bounds", place=spot)
+        return results
 
     def offsets_for_times(self, spot: Spot, times_ms: Sequence[int]) -> list[list[int] | None]:
         """Offset and time of the first record that is not older; None where there is none."""
-        told: list[list[int] | None] = self._call("offsetsForTimes", place=spot, timesMs=times_ms)
-        return told
+        results: list[list[int] | None] = self._call("offsetsForTimes", place=spot, timesMs=times_ms)
+        return results
 
     def partitions(self, topic: str) -> int:
         """How many a topic has."""
@@ -187,10 +187,10 @@ class Consumer(_Client):
 
     def rebalances(self) -> list[list[Any]]:
         """What the listener was told: assigned, revoked or lost, and which partitions."""
-        told: list[list[Any]] = self._call("rebalances")
-        return told
+        results: list[list[Any]] = self._call("rebalances")
+        return results
 
     def member(self) -> Facts:
         """Member id and generation."""
-        told: Facts = self._call("member")
-        return told
+        result: Facts = self._call("member")
+        return result

@@ -364,7 +364,7 @@ def test_offsets_are_found_by_time_and_records_deleted(node: Node, topic: str) -
 
 
 @judges(feature=Feature.REFUSALS)
-def test_wrong_key_is_told(node: Node) -> None:
+def test_wrong_key_is_reported(node: Node) -> None:
     """Reference check 6: the reason reaches the application's log."""
     errors: list[KafkaError] = []
     settings = librdkafka(node) | {

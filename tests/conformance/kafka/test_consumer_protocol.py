@@ -127,14 +127,14 @@ def test_pattern_follows_topics_that_come_later(jvm_by_transport: Jvm, topic: st
 
 @java
 @judges(feature=Feature.REGEX_SUBSCRIPTION)
-def test_invalid_pattern_is_told(jvm: Jvm, group: str) -> None:
+def test_invalid_pattern_is_refused(jvm: Jvm, group: str) -> None:
     """The client's own error, with the reason."""
     with jvm.consumer(group_id=group, **_CONSUMER) as consumer:
         consumer.subscribe_pattern("orders(")
-        with pytest.raises(ClientError) as told:
+        with pytest.raises(ClientError) as result:
             consumer.poll(1, at_most_ms=10_000)
 
-    assert (told.value.name, "missing )" in told.value.message) == ("InvalidRegularExpression", True)
+    assert (result.value.name, "missing )" in result.value.message) == ("InvalidRegularExpression", True)
 
 
 @java
@@ -146,12 +146,12 @@ def test_static_member_comes_back_to_its_partitions(jvm: Jvm, topic: str, group:
         with jvm.consumer(group_id=group, group_instance_id="goes", **_CONSUMER) as goes:
             goes.subscribe(topic)
             before = stays.poll_until_shared(4, goes)
-            told = stays.rebalances()
+            results = stays.rebalances()
         with jvm.consumer(group_id=group, group_instance_id="goes", **_CONSUMER) as back:
             back.subscribe(topic)
             after = stays.poll_until_shared(4, back)
 
-        assert (after, stays.rebalances()) == (before, told)
+        assert (after, stays.rebalances()) == (before, results)
 
 
 @java
@@ -170,15 +170,15 @@ def test_assignor_of_ones_choice(jvm: Jvm, topic: str, group: str, assignor: str
 
 
 @java
-def test_unknown_assignor_is_told(jvm: Jvm, topic: str, group: str) -> None:
+def test_unknown_assignor_is_refused(jvm: Jvm, topic: str, group: str) -> None:
     """With the names of those there are."""
     make_topic(jvm, topic)
     with jvm.consumer(group_id=group, group_remote_assignor="nearest", **_CONSUMER) as consumer:
         consumer.subscribe(topic)
-        with pytest.raises(ClientError) as told:
+        with pytest.raises(ClientError) as result:
             consumer.poll(1, at_most_ms=10_000)
 
-    assert (told.value.name, "uniform, range" in told.value.message) == ("UnsupportedAssignorException", True)
+    assert (result.value.name, "uniform, range" in result.value.message) == ("UnsupportedAssignorException", True)
 
 
 @java
@@ -209,7 +209,7 @@ def test_members_go_on_after_a_crash_of_the_node(driver: Driver, topic: str, gro
         with members(jvm, topic, group, _CONSUMER, _CONSUMER, _CLASSIC) as found:
             first, *others = found
             shares = first.poll_until_shared(4, *others)
-            told = [one.rebalances() for one in found]
+            results = [one.rebalances() for one in found]
 
             node.kill()
             node.restart()
@@ -217,7 +217,7 @@ def test_members_go_on_after_a_crash_of_the_node(driver: Driver, topic: str, gro
             read = first.poll(40, *others)
 
             assert sorted(one["value"] for one in read) == sorted(values)
-            assert [one.rebalances() for one in found] == told
+            assert [one.rebalances() for one in found] == results
             assert first.poll_until_shared(4, *others) == shares
 
 
@@ -447,9 +447,9 @@ def test_librdkafka_share_groups_are_refused_in_words(node: Node, topic: str, gr
             consumer.poll(0.2)
 
     try:
-        with pytest.raises(KafkaException) as told:
+        with pytest.raises(KafkaException) as result:
             poll_for_a_while()
     finally:
         consumer.close()
 
-    assert told.value.args[0].name() == "UNSUPPORTED_VERSION"
+    assert result.value.args[0].name() == "UNSUPPORTED_VERSION"

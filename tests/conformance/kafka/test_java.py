@@ -64,17 +64,17 @@ def test_records_come_back_as_they_were_sent(jvm: Jvm, topic: str, kind: str) ->
     sent: list[Facts] = [full, {"key": None, "value": None}, {"key": "", "value": ""}]
 
     with jvm.producer() as producer:
-        told = producer.send(topic, *({**one, "partition": 1, "timeMs": sent_ms} for one in sent))
+        results = producer.send(topic, *({**one, "partition": 1, "timeMs": sent_ms} for one in sent))
     with jvm.consumer() as consumer:
         consumer.assign((topic, 1))
         records = consumer.poll(3)
 
     assert [(one["key"], one["value"]) for one in records] == [(one["key"], one["value"]) for one in sent]
     assert [one["headers"] for one in records] == [full["headers"], [], []]
-    assert [one["offset"] for one in records] == [one["offset"] for one in told] == [0, 1, 2]
+    assert [one["offset"] for one in records] == [one["offset"] for one in results] == [0, 1, 2]
     is_own = kind == "CreateTime"
     assert {one["timeType"] for one in records} == {"CREATE_TIME" if is_own else "LOG_APPEND_TIME"}
-    assert [one["timeMs"] for one in records] == [one["timeMs"] for one in told]
+    assert [one["timeMs"] for one in records] == [one["timeMs"] for one in results]
     assert {one["timeMs"] == sent_ms for one in records} == {is_own}
 
 
@@ -84,10 +84,10 @@ def test_a_producer_is_idempotent_by_default(jvm: Jvm, topic: str) -> None:
     make_topic(jvm, topic)
 
     with jvm.producer(batch_size=200) as producer:
-        told = producer.send_values(topic, *map(str, range(500)))
+        results = producer.send_values(topic, *map(str, range(500)))
         known = jvm.admin("describeProducers", place=(topic, 0))
 
-    assert [one["offset"] for one in told] == list(range(500))
+    assert [one["offset"] for one in results] == list(range(500))
     assert known == [{"epoch": 0, "isOpen": False}]
 
 
@@ -99,13 +99,13 @@ def test_every_acknowledgement_stores_every_event(jvm: Jvm, topic: str, acks: st
     values = [str(number) for number in range(100)]
 
     with jvm.producer(acks=acks, enable_idempotence="false") as producer:
-        told = producer.send_values(topic, *values)
+        results = producer.send_values(topic, *values)
     with jvm.consumer() as consumer:
         consumer.assign((topic, 0))
         read = consumer.values(100)
 
     assert read == values
-    assert [one["offset"] for one in told] == ([-1] * 100 if acks == "0" else list(range(100)))
+    assert [one["offset"] for one in results] == ([-1] * 100 if acks == "0" else list(range(100)))
 
 
 # --- consume ---------------------------------------------------------------------------------------------------------
@@ -173,13 +173,13 @@ def test_commits_are_kept(jvm: Jvm, topic: str, group: str) -> None:
         consumer.poll(3)
         consumer.commit((topic, 0, 1, "waited for"), (topic, 1, 0, ""))
         waited = consumer.committed((topic, 0), (topic, 1), (topic, 2))
-        told = consumer.commit((topic, 0, 2, "größe"), is_async=True)
+        results = consumer.commit((topic, 0, 2, "größe"), is_async=True)
     with jvm.consumer(group_id=group) as consumer:
         consumer.subscribe(topic)
         read, kept = consumer.values(1), consumer.committed((topic, 0))
 
     assert waited == [[0, 1, "waited for"], [1, 0, ""]]
-    assert (told, kept, read) == ([0], [[0, 2, "größe"]], ["c"])
+    assert (results, kept, read) == ([0], [[0, 2, "größe"]], ["c"])
 
 
 # --- groups ----------------------------------------------------------------------------------------------------------
@@ -225,10 +225,10 @@ def test_cooperative_members_keep_what_they_have(jvm: Jvm, topic: str, group: st
             comes.subscribe(topic)
             kept, taken = stays.poll_until_shared(4, comes)
         stays.poll_until_shared(4)
-        told = [(what, places) for what, places in stays.rebalances() if places]
+        results = [(what, places) for what, places in stays.rebalances() if places]
 
     assert (len(kept), len(taken)) == (2, 2)
-    assert told == [("assigned", [0, 1, 2, 3]), ("revoked", taken), ("assigned", taken)]
+    assert results == [("assigned", [0, 1, 2, 3]), ("revoked", taken), ("assigned", taken)]
 
 
 @judges(feature=Feature.STATIC)
@@ -322,13 +322,13 @@ def test_the_second_producer_of_a_transactional_id_fences_the_first(jvm: Jvm, to
         zombie.begin()
         zombie.send_values(topic, "zombie")
         successor.init_transactions()
-        with pytest.raises(ClientError) as told:
+        with pytest.raises(ClientError) as result:
             zombie.commit()
         successor.begin()
         successor.send_values(topic, "successor")
         successor.commit()
 
-    assert told.value.name in {"ProducerFencedException", "InvalidProducerEpochException"}
+    assert result.value.name in {"ProducerFencedException", "InvalidProducerEpochException"}
     assert read_committed(jvm, topic, 1) == ["successor"]
 
 
@@ -392,9 +392,9 @@ def test_groups_are_listed_described_moved_and_deleted(jvm: Jvm, topic: str, gro
 
 
 def _refusal(jvm: Jvm, name: str, group: str, topic: str) -> str:
-    with pytest.raises(ClientError) as told:
+    with pytest.raises(ClientError) as result:
         jvm.admin(name, group=group, place=(topic, 0), offset=0)
-    return told.value.name
+    return result.value.name
 
 
 @judges(feature=Feature.RECORD_ADMIN)
@@ -446,36 +446,36 @@ def test_the_cluster_is_described(jvm: Jvm, topic: str) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_administrators_are_told_what_is_wrong(jvm: Jvm, task: str, arguments: Facts, name: str) -> None:
+def test_administrators_get_the_right_error(jvm: Jvm, task: str, arguments: Facts, name: str) -> None:
     """In the types of the client."""
     if "taken" not in jvm.admin("listTopics"):
         make_topic(jvm, "taken")
 
-    with pytest.raises(ClientError) as told:
+    with pytest.raises(ClientError) as result:
         jvm.admin(task, **arguments)
 
-    assert told.value.name == name
+    assert result.value.name == name
 
 
 @judges(feature=Feature.REFUSALS)
-def test_a_wrong_key_is_told(jvm: Jvm, node: Node) -> None:
+def test_a_wrong_key_is_reported(jvm: Jvm, node: Node) -> None:
     """Reference check 6."""
     wrong = node.connection_string.replace("SharedAccessKey=", "SharedAccessKey=x")
 
-    with pytest.raises(ClientError) as told:
+    with pytest.raises(ClientError) as result:
         jvm.signed_in_as(client_settings(node, connection_string=wrong)).admin("listTopics")
 
-    assert (told.value.name, "InvalidSignature" in told.value.message) == ("SaslAuthenticationException", True)
+    assert (result.value.name, "InvalidSignature" in result.value.message) == ("SaslAuthenticationException", True)
 
 
 @judges(feature=Feature.REFUSALS)
-def test_an_event_that_is_too_large_is_told(jvm: Jvm, topic: str) -> None:
+def test_an_event_that_is_too_large_is_refused(jvm: Jvm, topic: str) -> None:
     """Reference check 15: it fails alone, the producer goes on."""
     with Node(hubs=[topic], settings={"memory": True}) as small:
         clients = jvm.signed_in_as(client_settings(small))
         with clients.producer(max_request_size=5_000_000, batch_size=5_000_000) as producer:
-            with pytest.raises(ClientError) as told:
+            with pytest.raises(ClientError) as result:
                 producer.send_values(topic, "x" * 1_100_000)
             after = producer.send_values(topic, "small")
 
-    assert (told.value.name, after[0]["offset"]) == ("RecordTooLargeException", 0)
+    assert (result.value.name, after[0]["offset"]) == ("RecordTooLargeException", 0)

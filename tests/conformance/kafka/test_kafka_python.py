@@ -58,14 +58,14 @@ def read(consumer: Any, count: int) -> list[Any]:
 def test_events_come_back_as_they_were_sent(node: Node, topic: str, codec: str | None) -> None:
     """Reference check 11: in every codec, with the packages that the library takes for them."""
     values = [b"%d" % number * 100 for number in range(50)]
-    told = publish(node, topic, *values, compression_type=codec)
+    results = publish(node, topic, *values, compression_type=codec)
 
     consumer = KafkaConsumer(**kafka_python(node, auto_offset_reset="earliest"))
     consumer.assign([Place(topic, 0)])
     messages = read(consumer, 50)
     consumer.close()
 
-    assert [one.offset for one in told] == list(range(50))
+    assert [one.offset for one in results] == list(range(50))
     assert [(one.key, one.value, one.headers) for one in messages] == [(b"k", value, [("h", b"1")]) for value in values]
 
 
@@ -106,11 +106,11 @@ def test_group_goes_on_where_it_was(node: Node, topic: str, group: str) -> None:
 @judges(feature=Feature.POSITIONS)
 def test_positions_are_found(node: Node, topic: str) -> None:
     """Beginning, end and by time."""
-    told = publish(node, topic, b"a", b"b")
+    results = publish(node, topic, b"a", b"b")
     consumer = KafkaConsumer(**kafka_python(node))
     place = Place(topic, 0)
 
-    found = consumer.offsets_for_times({place: told[0].timestamp})
+    found = consumer.offsets_for_times({place: results[0].timestamp})
     ends = (consumer.beginning_offsets([place])[place], consumer.end_offsets([place])[place])
     consumer.close()
 
@@ -136,7 +136,7 @@ def test_topics_are_made_listed_and_deleted(node: Node, topic: str) -> None:
 
 
 @judges(feature=Feature.REFUSALS)
-def test_wrong_key_is_told(node: Node) -> None:
+def test_wrong_key_is_reported(node: Node) -> None:
     """Reference check 6."""
     wrong = node.connection_string.replace("SharedAccessKey=", "SharedAccessKey=x")
 

@@ -73,11 +73,11 @@ def _write(settings: dict[str, Any], counts: Counter[str], start: int) -> None:
 
 def _told(settings: dict[str, Any]) -> dict[str, list[int]]:
     """Every count that a reader of committed events has been told, by word and in order."""
-    told: dict[str, list[int]] = {}
+    results: dict[str, list[int]] = {}
     for message in topics.messages(settings, OUTPUT, committed_only=True):
         (count,) = struct.unpack(">q", message.value() or b"")
-        told.setdefault((message.key() or b"").decode(), []).append(count)
-    return told
+        results.setdefault((message.key() or b"").decode(), []).append(count)
+    return results
 
 
 def _last(settings: dict[str, Any]) -> Counter[str]:

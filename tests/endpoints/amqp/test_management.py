@@ -56,7 +56,7 @@ def test_any_right_on_the_hub_is_enough(node: AmqpNode) -> None:
         assert map_of(client.ask("$management", READ_HUB | {"security_token": token}))
 
 
-def test_a_hub_tells_its_partitions_as_an_array(client: RawClient) -> None:
+def test_the_partitions_of_a_hub_are_an_array(client: RawClient) -> None:
     """Java and .NET cast it to an array of strings, and times to timestamps."""
     body = map_of(client.ask("$management", READ_HUB))
 
@@ -77,7 +77,7 @@ def test_an_empty_partition_says_so(client: RawClient) -> None:
     assert body["last_enqueued_time_utc"] == Timestamp(-62_135_596_800_000)
 
 
-def test_a_partition_tells_where_it_ends(client: RawClient) -> None:
+def test_the_end_of_a_partition_is_returned(client: RawClient) -> None:
     """Sequence numbers are longs, offsets texts, times timestamps."""
     client.publish(client.sender("orders/Partitions/0"), an_event(), an_event(), an_event())
 

@@ -317,16 +317,16 @@ def test_other_credentials_are_refused(node: HttpNode, credential: str | None) -
 
 
 @pytest.mark.parametrize(
-    ("token", "told"),
+    ("token", "message"),
     [("wrong", "InvalidToken: The bearer token is not the administrator's token"), ("a.b.c", "UnsupportedToken")],
 )
-def test_bearer_token_is_told_apart_from_tokens_of_an_issuer(node: HttpNode, token: str, told: str) -> None:
+def test_admin_token_is_distinguished_from_tokens_of_an_issuer(node: HttpNode, token: str, message: str) -> None:
     """Whoever mistyped the administrator's token must not look for an issuer to configure."""
     with node.client(Authorization=f"Bearer {token}") as client:
         response = client.get(HERE)
 
     assert response.status_code == 401
-    assert response.json()["error"]["message"].startswith(told)
+    assert response.json()["error"]["message"].startswith(message)
 
 
 @pytest.mark.parametrize(

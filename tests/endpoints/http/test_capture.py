@@ -53,8 +53,8 @@ def _progress(hub_id: str, *, hub: str = "orders", captured: int = 3, partition:
         "partition": partition, "captured": captured, "backlogBytes": 10, "windowStart": "2026-11-16T00:00:00Z",
         "lastFile": FILE, "files": 1, "events": 3, "bytes": 900,
     }  # fmt: skip
-    told = {"namespace": NAMESPACE, "hub": hub, "id": hub_id, "error": None, "partitions": [part]}
-    return {"job": {"pid": 7, "state": "running", "sparkVersion": "4.3.0", "master": "local[2,4]"}, "hubs": [told]}
+    result = {"namespace": NAMESPACE, "hub": hub, "id": hub_id, "error": None, "partitions": [part]}
+    return {"job": {"pid": 7, "state": "running", "sparkVersion": "4.3.0", "master": "local[2,4]"}, "hubs": [result]}
 
 
 def _planned_id(client: httpx.Client) -> str:

@@ -27,12 +27,12 @@ def test_health_has_the_format_of_the_emulator(node: HttpNode) -> None:
 def test_ready_counts_namespaces_and_hubs(node: HttpNode) -> None:
     """The node has one namespace and one hub."""
     with node.client() as client:
-        told = client.get("/ready").json()
+        result = client.get("/ready").json()
 
     counted = {"namespaces": 1, "eventHubs": 1, "offlinePartitionCount": 0, "offlinePartitions": []}
     sound = {"damagedRangeCount": 0, "damagedRanges": [], "conditions": []}
     sound |= {"recoveringPartitionCount": 0, "recoveringPartitions": []}
-    assert told == {"status": "ready", **counted, **sound}
+    assert result == {"status": "ready", **counted, **sound}
 
 
 def test_events_that_cannot_be_read_are_named_in_health_readiness_and_metrics(node: HttpNode) -> None:
@@ -102,12 +102,12 @@ def test_ready_names_the_partitions_that_are_offline(tmp_path: Path) -> None:
         client.post("/orders/partitions/2/messages", content=b"x").raise_for_status()
         disk.is_failing = True
         refused = client.post("/orders/partitions/2/messages", content=b"x")
-        told = client.get("/ready")
+        result = client.get("/ready")
         disk.is_failing = False
 
-    assert (refused.status_code, told.status_code) == (503, 200)
-    assert told.json()["status"] == "degraded"
-    assert told.json()["offlinePartitions"] == [f"{NAMESPACE}/orders/2"]
+    assert (refused.status_code, result.status_code) == (503, 200)
+    assert result.json()["status"] == "degraded"
+    assert result.json()["offlinePartitions"] == [f"{NAMESPACE}/orders/2"]
 
 
 def test_connections_are_counted_while_they_are_open(node: HttpNode) -> None:

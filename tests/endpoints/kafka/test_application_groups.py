@@ -56,7 +56,7 @@ def test_a_producer_over_the_rates_of_its_group_is_refused_and_others_are_not(no
     assert node.end_of() == 24
 
 
-def test_a_consumer_over_the_rates_of_its_group_is_told_to_wait(node: KafkaNode) -> None:
+def test_a_consumer_over_the_rates_of_its_group_is_throttled(node: KafkaNode) -> None:
     """Reading is never refused: the answer has the events and the time to wait."""
     govern(node, "slow", (ThrottlingMetric.OUTGOING_BYTES, 100_000))
     reader = node.add_rule("slow", "Listen")

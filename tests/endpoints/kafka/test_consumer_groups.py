@@ -106,8 +106,8 @@ def test_partitions_move_after_they_were_given_up(client: RawClient) -> None:
     client.call(a_beat("a"), 1)
     assert assigned(client.call(a_beat("b"), 1)) == {}
 
-    told = client.call(a_beat("a", 1), 1)
-    assert (assigned(told), told.member_epoch) == ({orders: (0,)}, 1)
+    result = client.call(a_beat("a", 1), 1)
+    assert (assigned(result), result.member_epoch) == ({orders: (0,)}, 1)
     owned = (OwnedPartitions(topic_id=orders, partitions=(0,)),)
     assert client.call(a_beat("a", 1, topic_partitions=owned), 1).member_epoch == 2
 

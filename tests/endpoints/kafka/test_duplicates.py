@@ -29,7 +29,7 @@ from hubmere.wire.kafka.messages.metadata import MetadataRequest
 _TWICE = (ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 
 
-def told(result: Any) -> tuple[int, str | None]:
+def error_of(result: Any) -> tuple[int, str | None]:
     return result.error_code, result.error_message
 
 
@@ -47,7 +47,7 @@ def test_topic_that_is_to_be_made_twice_is_not_made(client: RawClient) -> None:
         "twice": ErrorCode.INVALID_REQUEST,
         "other": ErrorCode.NONE,
     }
-    assert [told(topic) for topic in made if topic.name == "twice"] == [_TWICE]
+    assert [error_of(topic) for topic in made if topic.name == "twice"] == [_TWICE]
     assert names_of(client) == ["orders", "other"]
 
 
@@ -59,8 +59,8 @@ def test_topic_that_is_to_be_deleted_twice_stays(node: KafkaNode, client: RawCli
     old = client.call(DeleteTopicsRequest(topic_names=("orders", "orders"), timeout_ms=1000), 5)
     new = client.call(DeleteTopicsRequest(topics=(by_id, by_id), timeout_ms=1000), 6)
 
-    assert [told(result) for result in old.responses] == [_TWICE]
-    assert [told(result) for result in new.responses] == [(ErrorCode.INVALID_REQUEST, "Duplicate topic id.")]
+    assert [error_of(result) for result in old.responses] == [_TWICE]
+    assert [error_of(result) for result in new.responses] == [(ErrorCode.INVALID_REQUEST, "Duplicate topic id.")]
     assert names_of(client) == ["orders"]
 
 
@@ -71,7 +71,7 @@ def test_topic_to_delete_has_a_name_or_an_id(node: KafkaNode, client: RawClient)
 
     results = client.call(DeleteTopicsRequest(topics=(both, neither), timeout_ms=1000), 6).responses
 
-    assert [told(result) for result in results] == [
+    assert [error_of(result) for result in results] == [
         (ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id."),
         (ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified."),
     ]
@@ -85,7 +85,7 @@ def test_topic_that_is_to_grow_twice_does_not() -> None:
 
         answer = client.sign_in().call(CreatePartitionsRequest(topics=topics, timeout_ms=1000, validate_only=False), 3)
 
-        assert [told(result) for result in answer.results] == [_TWICE]
+        assert [error_of(result) for result in answer.results] == [_TWICE]
         assert node.hub().entity.partition_count == 2
 
 
@@ -114,7 +114,7 @@ def test_resource_that_is_to_be_altered_twice_is_left_alone(client: RawClient) -
         *client.call(IncrementalAlterConfigsRequest(resources=single, validate_only=False), 1).responses,
     ]
 
-    assert [told(result) for result in results] == [(ErrorCode.INVALID_REQUEST, "Duplicate resource.")] * 2
+    assert [error_of(result) for result in results] == [(ErrorCode.INVALID_REQUEST, "Duplicate resource.")] * 2
     assert configs_of(client, "orders")["retention.ms"].value == str(7 * 24 * 3_600_000)
 
 
@@ -125,7 +125,7 @@ def test_entry_that_is_to_be_altered_twice_is_left_alone(client: RawClient) -> N
 
     answer = client.call(IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False), 1)
 
-    assert told(answer.responses[0]) == (ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    assert error_of(answer.responses[0]) == (ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     assert configs_of(client, "orders")["retention.ms"].value == str(7 * 24 * 3_600_000)
 
 

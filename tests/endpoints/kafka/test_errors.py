@@ -28,7 +28,7 @@ def test_every_refusal_has_a_row(kind: type[Refusal]) -> None:
     assert kind in TABLE
 
 
-def test_no_refusal_is_told_as_success_or_as_our_own_fault() -> None:
+def test_no_refusal_is_mapped_to_success_or_to_an_internal_error() -> None:
     """Clients give up on an unexpected error of the server; a refusal is none."""
     assert not {ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR} & set(TABLE.values())
 

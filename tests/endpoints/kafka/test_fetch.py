@@ -260,7 +260,7 @@ def _told(answer: Any) -> list[int]:
     return [part.index for topic in answer.topics for part in topic.partitions]
 
 
-def test_session_only_tells_what_is_new(client: RawClient) -> None:
+def test_session_returns_only_changes(client: RawClient) -> None:
     """KIP-227: thousands of silent partitions cost nothing, in neither direction."""
     begun = client.call(a_session_fetch(0, 0, (0, 0), (1, 0)), 11)
     quiet = client.call(a_session_fetch(begun.session_id, 1), 11)
@@ -385,7 +385,7 @@ def test_place_in_a_missing_partition_is_refused(client: RawClient) -> None:
 
 
 @pytest.mark.parametrize(("epoch", "end"), [(0, 2), (3, -1)])
-def test_end_of_an_epoch_is_told(client: RawClient, epoch: int, end: int) -> None:
+def test_end_of_an_epoch_is_returned(client: RawClient, epoch: int, end: int) -> None:
     """KIP-101: Java consumers ask it after a change of leaders."""
     put(client, b"a", b"b")
     topic = EpochTopic(name="orders", partitions=(EpochPartition(index=0, leader_epoch=epoch),))

@@ -37,8 +37,8 @@ def packed(version: int, topics: Topics) -> bytes:
     frame = FetchFrame(version, 7, 50, 9, len(topics))
     for name, parts in topics:
         frame.add_topic(name, len(parts))
-        for told in parts:
-            frame.add(told)
+        for result in parts:
+            frame.add(result)
         frame.end_topic()
     return b"".join(frame.buffers())
 
@@ -54,14 +54,14 @@ def test_packed_answers_are_those_of_the_general_writer(version: int, topics: To
 @pytest.mark.parametrize("version", VERSIONS)
 def test_part_that_is_kept_ready_is_the_one_that_would_be_packed(version: int) -> None:
     """A partition without events is written once and sent many times."""
-    told = PartitionAnswer(3, 0, 20, 18, 5, b"", (), NO_POSITION)
+    result = PartitionAnswer(3, 0, 20, 18, 5, b"", (), NO_POSITION)
 
     frame = FetchFrame(version, 7, 50, 9, 1)
     frame.add_topic("orders", 1)
-    frame.out += encode_partition(version, told)
+    frame.out += encode_partition(version, result)
     frame.end_topic()
 
-    assert b"".join(frame.buffers()) == packed(version, [("orders", [told])])
+    assert b"".join(frame.buffers()) == packed(version, [("orders", [result])])
 
 
 def test_large_records_are_not_copied() -> None:

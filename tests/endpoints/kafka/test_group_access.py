@@ -194,7 +194,7 @@ def test_clients_of_one_hub_share_a_group(node: KafkaNode, root: RawClient, conf
     assert listed(confined) == ["g"]
 
 
-def test_member_is_not_told_of_others_that_read_more() -> None:
+def test_member_does_not_see_others_that_read_more() -> None:
     """They joined while it waited: the leader would be given their subscriptions."""
     with (
         KafkaNode({"orders": 1, "secrets": 1}, initial_delay_s=0.3) as node,

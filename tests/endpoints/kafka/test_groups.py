@@ -210,7 +210,7 @@ def committed(client: RawClient, version: int = 7, **more: Any) -> Any:
 
 
 @pytest.mark.parametrize("offset", [-1, -2, -(2**63)])
-def test_negative_commit_is_kept_and_told(client: RawClient, offset: int) -> None:
+def test_negative_commit_is_stored_and_returned(client: RawClient, offset: int) -> None:
     """As Kafka does, which checks no committed offset: the client asks for its default start in this way."""
     client.call(a_commit(5, metadata="before"), 7)
 

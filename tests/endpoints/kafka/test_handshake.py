@@ -35,8 +35,8 @@ def test_api_versions_tell_every_api_that_has_a_handler(node: KafkaNode, version
     with RawClient(node) as client:
         answer = client.call(a_naming(), version)
 
-    told = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
-    assert told == {key: (APIS[key].advertised.low, APIS[key].advertised.high) for key in HANDLERS}
+    result = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
+    assert result == {key: (APIS[key].advertised.low, APIS[key].advertised.high) for key in HANDLERS}
     assert answer.error_code == ErrorCode.NONE
 
 
@@ -44,14 +44,14 @@ def test_unknown_version_of_api_versions_is_answered_in_version_0(node: KafkaNod
     """Reference check 2 (KIP-511): the client learns what to ask, on the same connection."""
     with RawClient(node) as client:
         client.socket.sendall(struct.pack(">ihhih", 10, 18, 99, 7, -1))
-        size, correlation_id, code, count, *told = struct.unpack(">iihihhh", client.socket.recv(64))
+        size, correlation_id, code, count, *result = struct.unpack(">iihihhh", client.socket.recv(64))
 
-        assert (size, correlation_id, code, count, told) == (16, 7, ErrorCode.UNSUPPORTED_VERSION, 1, [18, 0, 4])
+        assert (size, correlation_id, code, count, result) == (16, 7, ErrorCode.UNSUPPORTED_VERSION, 1, [18, 0, 4])
         assert client.call(a_naming(), 4).error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("name", ["", "-x", "a b", "x\u00e4"])
-def test_software_that_cannot_name_itself_is_told_so(node: KafkaNode, name: str) -> None:
+def test_invalid_software_name_is_refused(node: KafkaNode, name: str) -> None:
     """KIP-511: names end up in logs and metrics."""
     with RawClient(node) as client:
         answer = client.call(ApiVersionsRequest(client_software_name=name, client_software_version="1"), 3)
@@ -62,10 +62,10 @@ def test_software_that_cannot_name_itself_is_told_so(node: KafkaNode, name: str)
 def test_librdkafka_finds_the_versions_by_which_it_switches_features_on(node: KafkaNode) -> None:
     """Reference 2.3: without Produce 0 older ones send uncompressed, without Fetch 10 they refuse zstd."""
     with RawClient(node) as client:
-        told = {entry.api_key: entry for entry in client.call(a_naming(), 3).api_keys}
+        result = {entry.api_key: entry for entry in client.call(a_naming(), 3).api_keys}
 
     needed = [(0, 0), (0, 3), (0, 7), (1, 4), (1, 10), (2, 1), (8, 2), (9, 1), (10, 0), (11, 0), (12, 0), (22, 0)]
-    assert [pair for pair in needed if not told[pair[0]].min_version <= pair[1] <= told[pair[0]].max_version] == []
+    assert [pair for pair in needed if not result[pair[0]].min_version <= pair[1] <= result[pair[0]].max_version] == []
 
 
 # --- signing in ------------------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def test_sas_token_in_a_connection_string_ends_with_its_time(node: KafkaNode) ->
         "Endpoint=sb://localhost/",
     ],
 )
-def test_wrong_credential_is_told_and_closed(node: KafkaNode, connection_string: str) -> None:
+def test_wrong_credential_gets_an_error_and_is_closed(node: KafkaNode, connection_string: str) -> None:
     """Reference check 6: the message is what a developer sees, and it holds no secret."""
     with RawClient(node, connection_string) as client:
         client.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
@@ -157,7 +157,7 @@ def test_wrong_credential_is_told_and_closed(node: KafkaNode, connection_string:
         assert client.is_closed_by_peer()
 
 
-def test_unknown_mechanism_is_told_which_there_are(node: KafkaNode) -> None:
+def test_unknown_mechanism_gets_the_list_of_mechanisms(node: KafkaNode) -> None:
     """Reference 1.8."""
     with RawClient(node) as client:
         answer = client.call(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1)
@@ -302,20 +302,20 @@ def test_client_with_the_services_name_is_sent_to_the_configured_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "told"),
+    ("named", "message"),
     [
         ("localhost", ("localhost", 19092)),  # the advertised name, with the port of the mapping
         ("hubmere", ("hubmere", None)),  # a neighbour that connects to the node directly
         ("127.0.0.1", ("localhost", 19092)),  # no name of the node: behind a mapping it could be anywhere
     ],
 )
-def test_a_client_is_told_an_address_that_it_can_use(named: str, told: tuple[str, int | None]) -> None:
+def test_a_client_gets_an_address_that_it_can_use(named: str, message: tuple[str, int | None]) -> None:
     """One node for its neighbours in a composition and for clients on the host, where a port has another number."""
     advertised = (AdvertisedListener("kafka", "localhost", 19092),)
     with KafkaNode(hostnames=("localhost", "hubmere"), advertised=advertised) as node:
         connection_string = node.connection_string().replace("//localhost", f"//{named}")
 
-        assert _advertised(node, connection_string) == (told[0], told[1] or node.port)
+        assert _advertised(node, connection_string) == (message[0], message[1] or node.port)
 
 
 def test_over_tls_the_tls_port_is_advertised(tls_contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:

@@ -24,14 +24,14 @@ from hubmere.wire.kafka.messages.transactions import DescribeProducersRequest, D
 def pages(client: RawClient, limit: int, *names: str) -> list[list[tuple[str, int]]]:
     """Topic and partition of everything that is told, page by page."""
     topics = tuple(DescribeTopicPartitionsTopic(name=name) for name in names)
-    told: list[list[tuple[str, int]]] = []
+    results: list[list[tuple[str, int]]] = []
     cursor: TopicCursor | None = None
-    while not told or cursor is not None:
+    while not results or cursor is not None:
         request = DescribeTopicPartitionsRequest(topics=topics, response_partition_limit=limit, cursor=cursor)
         answer = client.call(request, 0)
-        told.append([(topic.name, part.index) for topic in answer.topics for part in topic.partitions])
+        results.append([(topic.name, part.index) for topic in answer.topics for part in topic.partitions])
         cursor = answer.next_cursor
-    return told
+    return results
 
 
 # --- DescribeTopicPartitions -----------------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ def test_partitions_come_in_pages() -> None:
         by_limit = {limit: pages(client, limit) for limit in (-1, 1, 2, 4, 100)}
         named = pages(client, 100, "c", "a")
 
-    assert {limit: list(chain.from_iterable(told)) for limit, told in by_limit.items()} == dict.fromkeys(
+    assert {limit: list(chain.from_iterable(result)) for limit, result in by_limit.items()} == dict.fromkeys(
         by_limit, everything
     )
     assert by_limit[4] == [everything[:4], everything[4:]]
@@ -54,15 +54,15 @@ def test_partitions_come_in_pages() -> None:
     assert named == [[("a", 0), ("a", 1), ("c", 0)]]
 
 
-def test_a_described_topic_is_what_metadata_tells(client: RawClient) -> None:
+def test_a_described_topic_equals_that_of_metadata(client: RawClient) -> None:
     """Java 4 asks here first."""
     named = DescribeTopicPartitionsRequest(topics=(DescribeTopicPartitionsTopic(name="orders"),))
 
     topic = client.call(named, 0).topics[0]
-    told = client.call(MetadataRequest(topics=(MetadataRequestTopic(name="orders"),)), 12).topics[0]
+    result = client.call(MetadataRequest(topics=(MetadataRequestTopic(name="orders"),)), 12).topics[0]
 
-    assert (topic.error_code, topic.topic_id, len(topic.partitions)) == (0, told.topic_id, len(told.partitions))
-    ours, theirs = topic.partitions[0], told.partitions[0]
+    assert (topic.error_code, topic.topic_id, len(topic.partitions)) == (0, result.topic_id, len(result.partitions))
+    ours, theirs = topic.partitions[0], result.partitions[0]
     assert (ours.leader_id, ours.leader_epoch, ours.isr_nodes) == (theirs.leader_id, theirs.leader_epoch, (0,))
     # Null would be well-formed, and a null pointer in Java's admin client.
     assert (ours.eligible_leader_replicas, ours.last_known_elr) == ((), ())
@@ -90,24 +90,24 @@ def sizes(client: RawClient, topics: tuple[LogDirTopic, ...] | None, version: in
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_sizes_of_partitions_are_told(client: RawClient, version: int) -> None:
+def test_sizes_of_partitions_are_returned(client: RawClient, version: int) -> None:
     """Of those that are asked for; what is not there is left out."""
     batch = a_batch(b"x" * 100)
     client.call(a_produce(batch), 9)
 
-    told = sizes(
+    result = sizes(
         client, (LogDirTopic(name="orders", partitions=(0, 99)), LogDirTopic(name="no", partitions=(0,))), version
     )
 
-    assert told == {("orders", 0): len(batch)}
+    assert result == {("orders", 0): len(batch)}
 
 
 def test_sizes_are_for_who_may_manage(node: KafkaNode, client: RawClient) -> None:
     """How much others write is not for every reader."""
     with RawClient(node, node.add_rule("reader", "Listen")) as reader:
-        told = sizes(reader.sign_in(), None)
+        result = sizes(reader.sign_in(), None)
 
-    assert told == {}
+    assert result == {}
     assert ("orders", 0) in sizes(client, None)
 
 
@@ -119,7 +119,7 @@ def producers(client: RawClient, topic: str = "orders", partition: int = 0) -> A
     return client.call(DescribeProducersRequest(topics=(wanted,)), 0).topics[0].partitions[0]
 
 
-def test_producers_and_their_open_transactions_are_told(client: RawClient) -> None:
+def test_producers_and_their_open_transactions_are_returned(client: RawClient) -> None:
     """KIP-664: what `kafka-transactions find-hanging` looks for."""
     client.call(a_produce(a_batch(b"before")), 9)
     producer = start(client)
@@ -143,9 +143,9 @@ def test_producers_of_what_is_not_there(client: RawClient, topic: str, partition
 def test_a_sender_may_not_see_other_producers(node: KafkaNode) -> None:
     """As Kafka asks for Read."""
     with RawClient(node, node.add_rule("sender", "Send")) as sender:
-        told = producers(sender.sign_in())
+        result = producers(sender.sign_in())
 
-    assert told.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 # --- DescribeAcls ----------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ def ask(client: RawClient, *names: str, version: int = 12, may_create: bool = Fa
 
 
 @pytest.mark.parametrize("version", range(13))
-def test_every_version_tells_the_same_topic(client: RawClient, version: int) -> None:
+def test_every_version_describes_the_same_topic(client: RawClient, version: int) -> None:
     """Reference check 8: one node leads everything, and admin tools see a replica."""
     answer = ask(client, "orders", version=version)
 

@@ -88,7 +88,7 @@ def test_operations_follow_the_rights(
         assert operations(groups.groups[0].authorized_operations) == on_group
 
 
-def test_operations_that_nobody_asks_for_are_not_told(client: RawClient) -> None:
+def test_operations_are_returned_only_on_request(client: RawClient) -> None:
     """The field then holds the lowest number, as in Kafka."""
     found = metadata(client, is_asked=False)
     cluster = client.call(DescribeClusterRequest(include_cluster_authorized_operations=False), 1)

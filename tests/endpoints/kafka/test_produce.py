@@ -294,7 +294,7 @@ def test_batches_in_flight_when_a_connection_breaks_are_stored_once(node: KafkaN
 _ONE_UNIT = LimitsBook(profile=Profile.STANDARD)
 
 
-def test_producer_over_its_units_is_told_to_wait_and_is_not_read() -> None:
+def test_producer_over_its_units_is_throttled_and_not_read() -> None:
     """Reference check 53 (KIP-219): the answer comes at once, what follows waits in the socket."""
     with KafkaNode(book=_ONE_UNIT) as node, RawClient(node) as client:
         client.sign_in()
@@ -323,7 +323,7 @@ def test_producer_that_would_have_to_wait_longer_than_it_can_is_refused() -> Non
     assert answer.error_code == ErrorCode.POLICY_VIOLATION
 
 
-def test_consumer_over_its_units_is_told_to_wait() -> None:
+def test_consumer_over_its_units_is_throttled() -> None:
     """Reference check 53: egress is paced, never refused."""
     limits = {"egress_bytes_per_unit": 100_000}
     book = LimitsBook(profile=Profile.DEVELOPER, overrides=limits)

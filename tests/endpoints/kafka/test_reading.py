@@ -24,7 +24,7 @@ def a_full_fetch(*wanted: tuple[int, int], max_wait_ms: int = 0, **more: Any) ->
     return FetchRequest(max_wait_ms=max_wait_ms, topics=(FetchTopic(name="orders", partitions=parts),), **fields)
 
 
-def told(answer: Any) -> list[tuple[int, int, list[bytes | None]]]:
+def partitions_in(answer: Any) -> list[tuple[int, int, list[bytes | None]]]:
     """Partition, end and values of each part."""
     return [
         (part.index, part.high_watermark, values_of(part.records))
@@ -41,7 +41,7 @@ def watchers(node: KafkaNode, partition: int = 0) -> int:
 # --- complete requests -----------------------------------------------------------------------------------------------
 
 
-def test_partitions_are_told_in_the_order_of_each_request(client: RawClient) -> None:
+def test_partitions_are_answered_in_the_order_of_each_request(client: RawClient) -> None:
     """librdkafka begins each request with another partition; what is kept is the same, the order is its own."""
     put(client, b"a")
 
@@ -50,9 +50,9 @@ def test_partitions_are_told_in_the_order_of_each_request(client: RawClient) -> 
     put(client, b"b", partition=1)
     third = client.call(a_full_fetch((0, 1), (1, 0)), 11)
 
-    assert told(first) == [(0, 1, [b"a"]), (1, 0, [])]
-    assert told(second) == [(1, 0, []), (0, 1, [])]
-    assert told(third) == [(0, 1, []), (1, 1, [b"b"])]
+    assert partitions_in(first) == [(0, 1, [b"a"]), (1, 0, [])]
+    assert partitions_in(second) == [(1, 0, []), (0, 1, [])]
+    assert partitions_in(third) == [(0, 1, []), (1, 1, [b"b"])]
 
 
 def test_events_are_given_as_long_as_the_client_stays_where_it_is(client: RawClient) -> None:
@@ -83,14 +83,14 @@ def test_partition_that_was_left_out_is_read_when_it_is_named_again(node: KafkaN
     assert watchers(node, 1) == 0
 
     put(client, b"a", partition=1)
-    assert told(client.call(a_full_fetch((0, 0), (1, 0)), 11)) == [(0, 0, []), (1, 1, [b"a"])]
+    assert partitions_in(client.call(a_full_fetch((0, 0), (1, 0)), 11)) == [(0, 0, []), (1, 1, [b"a"])]
 
 
-def test_partition_that_is_named_twice_is_told_once(client: RawClient) -> None:
+def test_partition_that_is_named_twice_is_answered_once(client: RawClient) -> None:
     """As in Kafka; otherwise an answer could be made larger than any limit."""
     put(client, b"a")
 
-    assert told(client.call(a_full_fetch((0, 0), (0, 0)), 11)) == [(0, 1, [b"a"])]
+    assert partitions_in(client.call(a_full_fetch((0, 0), (0, 0)), 11)) == [(0, 1, [b"a"])]
 
 
 def test_two_fetches_of_other_partitions_wait_side_by_side(node: KafkaNode, client: RawClient) -> None:
@@ -104,11 +104,11 @@ def test_two_fetches_of_other_partitions_wait_side_by_side(node: KafkaNode, clie
 
     answers = [client.answer(), client.answer()]
 
-    assert [told(answer) for answer in answers] == [[(0, 1, [b"a"])], [(1, 1, [b"b"])]]
+    assert [partitions_in(answer) for answer in answers] == [[(0, 1, [b"a"])], [(1, 1, [b"b"])]]
     assert (watchers(node, 0), watchers(node, 1)) == (0, 1)
 
 
-def test_start_that_moved_is_told_of_a_quiet_partition(node: KafkaNode, client: RawClient) -> None:
+def test_new_start_of_a_quiet_partition_is_returned(node: KafkaNode, client: RawClient) -> None:
     """What stands ready for a partition without events is written anew when any of its numbers changes."""
     put(client, b"a", b"b")
     before = only(client.call(a_fetch(2), 11)).log_start_offset
@@ -118,7 +118,7 @@ def test_start_that_moved_is_told_of_a_quiet_partition(node: KafkaNode, client: 
     assert (before, only(client.call(a_fetch(2), 11)).log_start_offset) == (0, 1)
 
 
-def test_waiting_reader_that_the_start_has_passed_is_told_at_once(node: KafkaNode, client: RawClient) -> None:
+def test_waiting_reader_before_the_new_start_is_answered_at_once(node: KafkaNode, client: RawClient) -> None:
     """Its position is gone: no event will ever wake it there."""
     put(client, b"a", b"b")
     client.send(a_full_fetch((0, 1), max_wait_ms=30_000, min_bytes=1_000_000), 11)
@@ -134,11 +134,13 @@ def test_version_of_an_answer_is_that_of_its_request(client: RawClient) -> None:
     """What stands ready for one version is of no use to another."""
     answers = [client.call(a_full_fetch((0, 0), (1, 0)), version) for version in (11, 12, 4)]
 
-    assert [told(answer) for answer in answers] == [[(0, 0, []), (1, 0, [])]] * 3
+    assert [partitions_in(answer) for answer in answers] == [[(0, 0, []), (1, 0, [])]] * 3
 
 
 @pytest.mark.parametrize(("client_id", "positions"), [("hubmere-spark", [True, False]), ("other", [False, False])])
-def test_our_own_clients_are_told_where_a_batch_lies(node: KafkaNode, client_id: str, positions: list[bool]) -> None:
+def test_our_own_clients_get_the_byte_position_of_a_batch(
+    node: KafkaNode, client_id: str, positions: list[bool]
+) -> None:
     """The Spark source makes the AMQP offset from it; partitions without events have none, and others never ask."""
     with RawClient(node, client_id=client_id) as client:
         put(client.sign_in(), b"a")
@@ -213,8 +215,8 @@ def test_session_gives_what_it_could_not_give_before(client: RawClient) -> None:
 
     followed = client.call(replace(a_session_fetch(begun.session_id, 1, (0, 1)), max_bytes=700), 11)
 
-    assert [(index, len(values)) for index, _, values in told(begun)] == [(0, 1), (1, 0)]
-    assert told(followed) == [(1, 1, [b"b" * 600])]
+    assert [(index, len(values)) for index, _, values in partitions_in(begun)] == [(0, 1), (1, 0)]
+    assert partitions_in(followed) == [(1, 1, [b"b" * 600])]
 
 
 def test_partition_that_gave_events_comes_last_in_a_session(client: RawClient) -> None:
@@ -227,7 +229,7 @@ def test_partition_that_gave_events_comes_last_in_a_session(client: RawClient) -
     for wanted in (((0, 0), (1, 0)), ((0, 1),), ((1, 1),)):
         answer = client.call(replace(a_session_fetch(number, epoch, *wanted), max_bytes=700), 11)
         number, epoch = answer.session_id, epoch + 1
-        order += [index for index, _, values in told(answer) if values]
+        order += [index for index, _, values in partitions_in(answer) if values]
 
     assert order == [0, 1, 0]
 
@@ -239,10 +241,10 @@ def test_session_is_woken_by_the_partition_that_moved(node: KafkaNode, client: R
     with RawClient(node) as other:
         put(other.sign_in(), b"b", partition=1)
 
-    assert told(client.answer()) == [(1, 1, [b"b"])]
+    assert partitions_in(client.answer()) == [(1, 1, [b"b"])]
 
 
-def test_start_that_moved_is_told_by_a_session(node: KafkaNode, client: RawClient) -> None:
+def test_new_start_is_returned_by_a_session(node: KafkaNode, client: RawClient) -> None:
     """Numbers that a client was not told are news, also without events."""
     put(client, b"a", b"b")
     number = client.call(a_session_fetch(0, 0, (0, 2)), 12).session_id
@@ -261,7 +263,7 @@ def test_second_request_of_a_session_ends_the_wait_of_the_first(client: RawClien
     client.send(replace(a_session_fetch(number, 1), max_wait_ms=30_000), 12)
     client.send(a_session_fetch(number, 2), 12)
 
-    assert [told(client.answer()), told(client.answer())] == [[], []]
+    assert [partitions_in(client.answer()), partitions_in(client.answer())] == [[], []]
 
 
 @pytest.mark.parametrize("ends", ["final", "forgotten", "crowded", "lost"])

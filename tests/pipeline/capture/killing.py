@@ -94,9 +94,9 @@ def _await_files(plans: PlanServer, hub: str, process: "subprocess.Popen[bytes]"
     deadline = time.monotonic() + PATIENCE_S
     first: int | None = None
     while True:
-        told = plans.last(hub)
-        files = sum(each["files"] for each in told["partitions"]) if told else 0
-        first = files if told and first is None else first
+        result = plans.last(hub)
+        files = sum(each["files"] for each in result["partitions"]) if result else 0
+        first = files if result and first is None else first
         if first is not None and files >= first + more:
             return
         assert process.poll() is None, log.read_text()[-3000:]

@@ -72,8 +72,8 @@ class PlanServer:
 
     def last(self, hub: str) -> dict[str, Any] | None:
         """The last report on a hub."""
-        told = (each for report in reversed(self.reports) for each in report["hubs"] if each["hub"] == hub)
-        return next(told, None)
+        result = (each for report in reversed(self.reports) for each in report["hubs"] if each["hub"] == hub)
+        return next(result, None)
 
 
 @contextmanager

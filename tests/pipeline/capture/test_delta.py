@@ -169,7 +169,7 @@ NOWHERE = "http://127.0.0.1:1"
     ],
     indirect=["store"],
 )
-def test_store_that_does_not_answer_is_told_in_one_line_without_a_secret(
+def test_store_that_does_not_answer_is_reported_in_one_line_without_a_secret(
     store: Store, wrong: dict[str, str], ask: Callable[[Store], object]
 ) -> None:
     """What is wrong goes to logs and portals."""

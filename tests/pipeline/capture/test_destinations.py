@@ -110,7 +110,7 @@ def test_files_are_listed_by_their_beginning(store: Store) -> None:
     assert found == [[NAME], [NAME], [NAME], []]
 
 
-def test_wrong_credential_is_told_without_it(azurite: str) -> None:
+def test_error_for_a_wrong_credential_does_not_contain_it(azurite: str) -> None:
     """What is wrong goes to logs and portals."""
     wrong = "d3Jvbmcta2V5LXRoYXQtbm9ib2R5LXNob3dz"
     destination = destination_of(f"az://{ACCOUNT}/captured", {"endpoint": azurite, "account_key": wrong})

@@ -50,10 +50,10 @@ def test_run_captures_what_is_there_and_one_hub_cannot_stop_another(
     # What Spark itself reads of the files, as its users do.
     rows = spark.read.format(AVRO).load(str(tmp_path / "out" / NAMESPACE / good / "0" / "*/*/*/*/*/*.avro"))
     assert rows.select("SequenceNumber").distinct().count() == rows.count() == 500
-    told = plans.last(good)
-    assert told is not None
-    assert [(each["captured"], each["events"]) for each in told["partitions"]] == [(500, 500), (0, 0)]
-    assert told["partitions"][0]["files"] > 2
+    result = plans.last(good)
+    assert result is not None
+    assert [(each["captured"], each["events"]) for each in result["partitions"]] == [(500, 500), (0, 0)]
+    assert result["partitions"][0]["files"] > 2
     failed = plans.last(broken)
     assert failed is not None
     assert failed["error"].startswith("InvalidDestination: destination 'file://***/x'")
@@ -74,8 +74,8 @@ def test_job_follows_the_plan_while_it_runs(spark: SparkSession, hubs: Hubs, pla
     running.start()
 
     def captured(name: str) -> int:
-        told = plans.last(name)
-        return 0 if told is None else int(told["partitions"][0]["captured"])
+        result = plans.last(name)
+        return 0 if result is None else int(result["partitions"][0]["captured"])
 
     try:
         until(lambda: captured(hub) == 10, plans)

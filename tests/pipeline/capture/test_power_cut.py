@@ -70,7 +70,7 @@ class Publishing:
                     return
                 self._publish(hubs)
         except ClientFailure:
-            # What was under way is in the log or is not: nobody was told.
+            # A write in progress may be in the log or not: it was not acknowledged.
             self._number += 1
         finally:
             hubs.client.close()
@@ -105,17 +105,17 @@ def node(disk: Disk, tmp_path: Path) -> Iterator[Node]:
         yield running
 
 
-def told(node: Node) -> set[str]:
-    """The names of the files that the job says it has published, since its log began."""
+def published_files(node: Node) -> set[str]:
+    """The names of the files that the job has published, by its log."""
     log = node.data / "capture" / "job.log"
     return set(re.findall(r"bytes: (\S+\.avro)", log.read_text())) if log.exists() else set()
 
 
 def await_file(node: Node) -> None:
     """Wait until the job has published one more."""
-    before, deadline = len(told(node)), time.monotonic() + PATIENCE_S
+    before, deadline = len(published_files(node)), time.monotonic() + PATIENCE_S
     log = node.data / "capture" / "job.log"
-    while len(told(node)) <= before:
+    while len(published_files(node)) <= before:
         assert time.monotonic() < deadline, log.read_text()[-6000:] if log.exists() else node.logs()[-4000:]
         time.sleep(POLL_S)
 
@@ -132,7 +132,7 @@ def test_power_cuts_under_capture_cost_no_event(disk: Disk, node: Node, deaths: 
         thread = publishing.live()
         await_file(node)
         time.sleep(chance.uniform(0.0, 1.5))
-        published = told(node)
+        published = published_files(node)
         disk.cut(node.pid, loss)
         assert all((node.data / "capture" / "files" / name).exists() for name in published)
         publishing.end()

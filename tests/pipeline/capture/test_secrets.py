@@ -42,8 +42,8 @@ def a_signature(key: str) -> str:
     return str(generate_account_sas(ACCOUNT, key, ResourceTypes(container=True, object=True), allowed, until))
 
 
-def told(hubs: Hubs, plans: PlanServer, folder: Path) -> Path:
-    """What the program is told: a hub that works, and all the ways in which one does not."""
+def write_arguments(hubs: Hubs, plans: PlanServer, folder: Path) -> Path:
+    """The arguments of the program: a hub that works, and hubs that fail in every way."""
     hub, target = hubs.new(2), hubs.new(2)
     hubs.publish(hub, 0, bodies(20))
     good = conf(hubs, hub)
@@ -51,7 +51,7 @@ def told(hubs: Hubs, plans: PlanServer, folder: Path) -> Path:
     key = node_key(hubs)
     wrong = {**good, name: good[name].replace(key, WRONG_KEY), "eventhubs.operationTimeout": SOON}
     malformed = {**good, name: f"SharedAccessKeyName=root;SharedAccessKey={key}"}
-    path = folder / "told.json"
+    path = folder / "arguments.json"
     path.write_text(
         json.dumps(
             {
@@ -107,7 +107,7 @@ def test_nothing_that_is_written_shows_a_secret(
         "a wrong secret": WRONG_SECRET,
         **signatures(plans.hubs),
     }
-    command = [sys.executable, "-m", "pipeline.talkative", str(told(hubs, plans, tmp_path))]
+    command = [sys.executable, "-m", "pipeline.talkative", str(write_arguments(hubs, plans, tmp_path))]
 
     with (
         (tmp_path / "said.log").open("wb") as log,
@@ -133,5 +133,5 @@ def test_nothing_that_is_written_shows_a_secret(
     }
     assert shown({"the name of a node of query plans": "RelationV2"}, everything)
     assert shown(secrets, everything) == []
-    told_errors = [each["error"] for each in plans.reports[-1]["hubs"]]
-    assert [error is None for error in told_errors] == [True, True, True, False, False]
+    reported_errors = [each["error"] for each in plans.reports[-1]["hubs"]]
+    assert [error is None for error in reported_errors] == [True, True, True, False, False]

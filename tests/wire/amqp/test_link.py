@@ -432,7 +432,7 @@ def test_run_of_single_frames_is_one_signal() -> None:
     assert (link.delivery_count, link.credit) == (50, 50)
 
 
-def test_settled_and_batched_deliveries_are_told_apart() -> None:
+def test_settled_and_batched_deliveries_are_distinguished() -> None:
     """A settled one gets no disposition, a batch is opened differently."""
     server, _ = a_served_link()
     data = a_transfer(b"a", delivery_id=0) + a_transfer(b"b", delivery_id=1, settled=True)

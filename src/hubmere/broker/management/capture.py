@@ -1,7 +1,7 @@
 """Capture on the node's side: the plan for the capture job, its reported progress, and what retention must keep.
 
 A Spark job writes the files. It fetches the plan and reports its progress over HTTP. This module makes the plan, stores
-the reports, and tells retention which events no file holds yet (`retention_hold`). The job's own checkpoint decides
+the reports, and names the events that retention must keep (`retention_hold`). The job's own checkpoint decides
 what is captured: a lost or late report changes the monitoring and what is held back, never what is written (reference:
 service 6). Thread rule: the owner's thread only.
 """

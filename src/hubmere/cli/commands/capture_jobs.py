@@ -75,8 +75,8 @@ def _verify(given: dict[str, Any]) -> None:
     proof = _proof(hub)
     typer.echo(_report(proof) if output is Output.TABLE else render(_shape(proof), output, _COLUMNS))
     if not proof.holds:
-        told = f"{len(proof.problems)} problems" if len(proof.problems) > 1 else "one problem"
-        raise CommandFailed(Exit.FAILED, f"the files of '{hub}' at {hub.target.url} have {told}", *proof.problems)
+        count_text = f"{len(proof.problems)} problems" if len(proof.problems) > 1 else "one problem"
+        raise CommandFailed(Exit.FAILED, f"the files of '{hub}' at {hub.target.url} have {count_text}", *proof.problems)
 
 
 def _planned_hub(target: NodeTarget, namespace: str | None, name: str) -> "HubPlan":
