@@ -1,6 +1,5 @@
-"""Floods of one connection: what each sends first and what it sends again and again, as bytes.
-
-Most need no credential; those with one are named so. The chunks are large, so that the sender is never the limit.
+"""Floods of one connection: the bytes that each sends first, and those that it repeats. Most need no credential; the
+names of the others say so. The chunks are large, so that the sender is never the limit.
 """
 
 import base64
@@ -28,7 +27,7 @@ EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attack:
-    """Where a flood connects, what it says first, and what it repeats."""
+    """Where a flood connects, the bytes that it sends first, and those that it repeats."""
 
     place: Callable[[Node], str]
     chunk: bytes

@@ -1,7 +1,7 @@
-"""A well-behaved client that works beside an attack, and the attacker that floods one connection.
+"""A normal client that works during an attack, and the attacker that floods one connection.
 
-A test asserts structural facts: every request of the innocent client was answered, and so many answers came while the
-attack was still being served. `bench/attack.py` prints the latencies; no test asserts one.
+A test asserts structural facts: every request of the normal client was answered, and a number of answers came during
+the attack. `bench/attack.py` prints the latencies; no test asserts one.
 """
 
 import contextlib
@@ -25,8 +25,8 @@ from hubmere.wire.kafka.messages.metadata import ApiVersionsRequest
 from hubmere.wire.kafka.messages.produce import ProducePartition, ProduceRequest, ProduceTopic
 from hubmere.wire.kafka.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
-# An innocent request that takes longer than this was not answered: much longer than any bar, so that a busy machine
-# does not decide a test.
+# A request that takes longer than this counts as not answered: much longer than any goal, so that a busy machine does
+# not fail a test.
 ANSWER_TIMEOUT_S = 60.0
 # No flood of a test lasts longer or sends more than this.
 FLOOD_SECONDS = 60.0
@@ -246,7 +246,7 @@ def percentile_ms(latencies_s: Sequence[float], share: float) -> float:
 class Flood:
     """Sends the same bytes again and again on one connection and drops what is answered, for a `with` block.
 
-    Bounded in bytes and time. `is_served` says whether the node still takes it.
+    Bounded in bytes and time. `is_served` is whether the node still reads it.
     """
 
     def __init__(
@@ -269,7 +269,7 @@ class Flood:
             self._threads.append(threading.Thread(target=self._read, name="flood-reader", daemon=True))
         self.sent_bytes = 0
         self.received_bytes = 0
-        # What the node said last, for a look at its refusal.
+        # The last bytes of the node, which contain its refusal.
         self.received = b""
 
     def __enter__(self) -> Self:

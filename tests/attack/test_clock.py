@@ -26,7 +26,7 @@ from store.builders import LOG_0, Owner, a_batch, an_engine
 HOUR_MS = 3_600_000
 YEARS_MS = 10 * 365 * 24 * HOUR_MS
 MESSAGES = "/orders/consumergroups/$Default/partitions/0/messages"
-# A busy machine may take its time; every wait ends as soon as what it waits for is there.
+# Long, for a busy machine; every wait ends as soon as its condition holds.
 PATIENCE_S = 60.0
 
 
@@ -175,7 +175,7 @@ def test_a_clock_that_jumps_deletes_nothing_and_stamps_nothing(tmp_path: Path, m
 
 
 def test_a_clock_that_jumps_while_the_node_is_down_is_noticed(tmp_path: Path, machine: Machine) -> None:
-    """A restart is no way around: what the node believed is kept."""
+    """The trusted time is stored, so a restart does not change it."""
     with running(tmp_path, machine) as node:
         node.publish(b"before")
         year = node.events()[0][1][:4]

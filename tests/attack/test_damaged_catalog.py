@@ -1,4 +1,4 @@
-"""A lost or damaged catalog: the node says so and does not start, and the doctor brings hubs and keys back."""
+"""A lost or damaged catalog: the node reports it and does not start, and the doctor restores hubs and keys."""
 
 import subprocess
 import sys
@@ -105,7 +105,7 @@ def test_a_node_does_not_start_on_a_lost_or_damaged_catalog(damage: Callable[[Pa
 def test_the_doctor_brings_hubs_keys_and_events_back(
     damage: Callable[[Path], None], data: Path, used_folder: tuple[Path, str]
 ) -> None:
-    """With a copy of the catalog nothing is lost that it had; clients go on with their connection strings."""
+    """Everything in the copy of the catalog is restored; clients continue with their connection strings."""
     damage(data)
 
     run = doctor(data, "--rebuild-catalog")
@@ -120,7 +120,7 @@ def test_the_doctor_brings_hubs_keys_and_events_back(
 
 
 def test_a_change_that_is_lost_with_the_write_ahead_file_is_noticed(tmp_path: Path) -> None:
-    """SQLite calls such a file sound: it is, only older than what clients were told."""
+    """The file is valid for SQLite, but older than changes that clients got an acknowledgement for."""
     data = tmp_path / "data"
     with Node(hubs=["orders"], data=data) as node:
         node.kill()
@@ -133,7 +133,7 @@ def test_a_change_that_is_lost_with_the_write_ahead_file_is_noticed(tmp_path: Pa
 
 
 def test_without_any_copy_hubs_come_back_from_the_log_folders(data: Path, used_folder: tuple[Path, str]) -> None:
-    """Names, partitions, groups and events are there again; what is lost is listed."""
+    """Names, partitions, groups and events are restored; everything that is lost is listed."""
     _delete(data)
     for path in (data / COPIES_FOLDER).iterdir():
         path.unlink()

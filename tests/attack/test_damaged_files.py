@@ -1,4 +1,4 @@
-"""Flipped bits, cut and missing files under a log: only what was hit is missing, and it is named."""
+"""Flipped bits, truncated and missing files of a log: only the damaged events are missing, and they are reported."""
 
 import json
 import urllib.request
@@ -72,7 +72,7 @@ class Crashed:
 
 
 def served(log: LocalLog) -> dict[int, bytes]:
-    """Events that readers get, by the sequence number of their batch; an empty batch stands for damage at the end."""
+    """Events that readers get, by the sequence number of their batch; an empty batch covers damage at the end."""
     return {header.base_sequence_number: body for header, body in everything(log) if header.record_count}
 
 
@@ -105,7 +105,7 @@ def test_one_flipped_bit_after_a_crash_costs_one_batch(maintained: int) -> None:
 
         engine, log, owner = crashed.reopen()
 
-        # The leader epoch (bytes 12 to 15) is outside of the checksum and nobody reads it back.
+        # The leader epoch (bytes 12 to 15) is not covered by the checksum, and no reader uses it.
         hit = range(victim.sequence_number, victim.sequence_number + victim.count)
         served(log)
         assert missing_numbers(engine) == (set() if 12 <= place < 16 else set(hit)), f"byte {place}"
@@ -137,7 +137,7 @@ def test_flipped_bits_in_many_places_cost_what_they_hit() -> None:
 
 
 def test_damage_at_the_end_that_was_acknowledged_is_kept_and_passed() -> None:
-    """The committed mark tells it from a torn write: the number is not given away again, and readers reach the end."""
+    """The committed mark distinguishes it from an interrupted write: its number is not reused, and readers skip it."""
     crashed = Crashed()
     last = crashed.receipts[-1]
     crashed.files.corrupt(ACTIVE, last.offset + 80)
@@ -158,7 +158,7 @@ def test_damage_at_the_end_that_was_acknowledged_is_kept_and_passed() -> None:
 
 @pytest.mark.parametrize("tail", [b"\0" * 300, b"\xff" * 80, b"short"])
 def test_a_write_that_was_cut_short_is_still_cut_off(tail: bytes) -> None:
-    """Nobody was told of it, so it is no damage and nobody is alarmed."""
+    """It was never acknowledged, so it is neither damage nor reported."""
     crashed = Crashed()
     before = crashed.files.size(ACTIVE)
     fd = crashed.files.open(ACTIVE, write=True)
@@ -172,7 +172,7 @@ def test_a_write_that_was_cut_short_is_still_cut_off(tail: bytes) -> None:
 
 
 def test_a_torn_write_behind_a_flipped_bit_is_cut_and_the_bit_is_named() -> None:
-    """Two troubles in one file are told apart."""
+    """The two problems in one file are distinguished."""
     crashed = Crashed()
     victim = crashed.receipts[40]
     crashed.files.corrupt(ACTIVE, victim.offset + 9)  # its length
@@ -224,7 +224,7 @@ def test_a_missing_active_file_is_named_as_loss() -> None:
 
 
 def test_a_good_copy_that_was_put_back_is_served_again() -> None:
-    """What was named as damaged is looked at again at each start."""
+    """Damaged ranges are checked again at each start."""
     crashed = Crashed()
     crashed.files.corrupt(ACTIVE, crashed.receipts[30].offset + 80)
     engine, log, _ = crashed.reopen()
@@ -265,7 +265,7 @@ def test_a_flipped_bit_in_an_index_costs_no_event(suffix: str) -> None:
 
 
 def test_damage_in_a_sealed_file_is_found_by_its_first_reader() -> None:
-    """Nobody reads old files at a start; the reader that comes by is passed over, and tells."""
+    """Old files are not read at a start; the first reader skips the damage and reports it."""
     config = LogConfig(segment_bytes=2_000)
     for place in range(0, HEADER_BYTES, 5):
         crashed = Crashed(config=config)
@@ -333,7 +333,7 @@ def test_a_damaged_mark_is_no_reason_to_cut_intact_events() -> None:
 
 
 def test_the_doctor_names_every_damaged_range_and_repairs_nothing_that_was_acknowledged() -> None:
-    """What an operator reads offline is what the node names when it runs."""
+    """The doctor lists the same ranges as the running node."""
     crashed = Crashed()
     victims = [crashed.receipts[number] for number in (10, 30, 59)]
     for victim in victims:
@@ -455,7 +455,7 @@ def _a_kafka_consumer(node: Node) -> Consumer:
 
 
 def test_every_other_event_is_read_over_kafka(damaged: Node) -> None:
-    """Consumers see a gap in the offsets, as after compaction, and go on."""
+    """Consumers see a gap in the offsets, as after compaction, and continue."""
     consumer = _a_kafka_consumer(damaged)
     offsets: list[int | None] = []
     for _ in range(60):
@@ -524,7 +524,7 @@ def test_a_range_that_ends_in_damage_is_read_to_its_end_by_spark(damaged_at_the_
 
 
 def test_an_amqp_reader_goes_on_behind_an_end_that_is_damaged(tmp_path: Path) -> None:
-    """What is published after the damage is delivered on the same link as what was before it."""
+    """Events after the damage are delivered on the same link as those before it."""
     with _a_damaged_node(tmp_path / "data", FEW, FEW - 1) as node:
         url, headers = f"{node.http}/orders/messages", {"Authorization": _token(node)}
         with urllib.request.urlopen(urllib.request.Request(url, b"new", headers, method="POST"), timeout=20):

@@ -1,4 +1,4 @@
-"""A flipped bit in the marker of a transaction: the partition goes on, and the transaction keeps its outcome."""
+"""A flipped bit in the marker of a transaction: the partition continues, and the transaction keeps its outcome."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -70,7 +70,7 @@ def _a_node_without_its_last_marker(data: Path, *, commit: bool) -> Iterator[Nod
 
 
 def _read_committed(node: Node, *, until: bytes) -> list[bytes | None]:
-    """What a consumer of committed events sees, up to an event that is known to be visible."""
+    """The events that a consumer of committed events gets, up to one that must be visible."""
     more = {"group.id": "readers", "isolation.level": "read_committed", "enable.auto.commit": False}
     consumer = Consumer(_kafka(node, **more))
     consumer.assign([TopicPartition("orders", 0, OFFSET_BEGINNING)])
@@ -94,7 +94,7 @@ def _publish_last(node: Node) -> None:
 
 
 def test_a_committed_transaction_without_its_marker_stays_visible(tmp_path: Path) -> None:
-    """It used to be open for ever: readers of committed events stood before it, and before all that came later."""
+    """It used to stay open for ever, and readers of committed events never got past it."""
     with _a_node_without_its_last_marker(tmp_path / "data", commit=True) as node:
         _publish_last(node)
 

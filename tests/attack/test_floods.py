@@ -6,7 +6,7 @@ from attack.floods import FLOODS
 from attack.innocent import PROBES, Flood, InnocentClient
 from hubmere.testing import Node
 
-# Answers that each innocent client gets beside a flood. Without a bounded share of the loop each took seconds.
+# Answers that each normal client gets during a flood. Without a bounded share of the loop each took seconds.
 _ANSWERS, _LONG_ANSWERS = 25, 2000
 
 
@@ -26,7 +26,7 @@ def test_innocent_clients_are_answered_beside_a_flood(node: Node, name: str, is_
 
 
 def test_flood_whose_answers_are_not_read_is_not_read_either(node: Node) -> None:
-    """Answers that nobody takes fill the socket, then a bounded buffer, and then the client's own requests wait."""
+    """Unread answers fill the socket, then a bounded buffer, and then the node stops reading the client's requests."""
     attack = FLOODS["Kafka ApiVersions"]
 
     with (
@@ -45,5 +45,5 @@ def test_flood_whose_answers_are_not_read_is_not_read_either(node: Node) -> None
 
 
 def flood_bound_bytes() -> int:
-    """More than the buffers of both sockets hold, much less than a flood that is taken without end."""
+    """More than the buffers of both sockets hold, and much less than an unlimited flood."""
     return 64 * 1024 * 1024

@@ -1,4 +1,4 @@
-"""A disk that fills up under a node, on a small real file system: told early, refused when full, over after."""
+"""A disk that fills up, on a small real file system: a warning first, refusals when it is full, then recovery."""
 
 import json
 import subprocess
@@ -29,7 +29,7 @@ SETTINGS: dict[str, str | int | float | bool | Path | list[str]] = {"disk_reserv
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, small."""
+    """A small separate file system."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", str(folder)]
@@ -46,7 +46,7 @@ def a_node(disk: Path) -> Node:
 
 
 def _fill(disk: Path, *, leave_bytes: int) -> None:
-    """Take the room away with a file of somebody else's."""
+    """Fill the disk with another file."""
     found = subprocess.run(["df", "--output=avail", "-B1", str(disk)], capture_output=True, text=True, check=True)
     room = int(found.stdout.split()[1]) - leave_bytes
     with (disk / "ballast").open("ab") as ballast:
@@ -120,7 +120,7 @@ def test_a_disk_that_fills_up_is_reported_before_it_is_full(disk: Path) -> None:
 
 
 def test_a_full_disk_refuses_every_protocol_with_an_error_that_is_retried_and_recovers(disk: Path) -> None:
-    """Producers keep what they have and try again; readers are served; nobody has to restart anything."""
+    """Producers keep their events and retry; readers are served; no restart is needed."""
     with a_node(disk) as node:
         assert _publish(node, b"before") == 201
         _fill(disk, leave_bytes=1024 * 1024)
@@ -167,7 +167,7 @@ def test_a_disk_without_a_single_byte_left_loses_nothing_that_was_acknowledged(d
 
 @pytest.mark.parametrize("end", [Node.kill, Node.stop], ids=["killed", "stopped"])
 def test_a_node_starts_on_a_full_disk_and_serves_reads(disk: Path, end: Callable[[Node], None]) -> None:
-    """After a crash on a full disk the events must be there, and so must the reason for what is refused."""
+    """After a crash on a full disk the events must be readable, and refusals must have the reason."""
     with a_node(disk) as node:
         assert _publish(node, b"before") == 201
         end(node)

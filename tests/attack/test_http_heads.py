@@ -73,7 +73,7 @@ def test_head_over_the_limit_is_answered(node: Node, head: bytes, status: int) -
 
 
 def test_target_over_the_limit_is_answered_414(node: Node) -> None:
-    """The answer names what is too long, before the request line has ended."""
+    """The answer names the part that is too long, before the request line has ended."""
     assert _status(_exchange(node, b"GET /" + b"a" * 70_000)) == 414
 
 
@@ -112,7 +112,7 @@ def test_many_offers_to_upgrade_in_one_read_are_answered_one_by_one(node: Node) 
 
 @pytest.mark.parametrize("method", ["TRACE", "OPTIONS", "PRI", "SOURCE", "M-SEARCH", "SUBSCRIBE", "QUERY", "LINK"])
 def test_method_that_no_plane_knows_is_refused(node: Node, method: str) -> None:
-    """Whatever the parser takes for a method, the answer is a refusal that does not repeat the request."""
+    """For any method the parser accepts, the answer is a refusal that does not repeat the request."""
     answer = _exchange(node, f"{method} /secret HTTP/1.1\r\nHost: a\r\nConnection: close\r\nX: echo\r\n\r\n".encode())
 
     assert _status(answer) in (400, 404, 405)
@@ -168,7 +168,7 @@ def test_absolute_target_is_served(node: Node, target: bytes) -> None:
     ids=["host", "idna", "protocol", "key", "version", "extensions", "early data"],
 )
 def test_node_stops_in_order_after_an_unreadable_websocket_handshake(opening: bytes) -> None:
-    """The handshake is refused, nothing of it stays behind, and SIGTERM ends the node with exit code 0."""
+    """The handshake is refused without leftovers, and SIGTERM ends the node with exit code 0."""
     with Node() as node:
         answer = _exchange(node, opening)
         node.stop()
@@ -178,7 +178,7 @@ def test_node_stops_in_order_after_an_unreadable_websocket_handshake(opening: by
 
 
 def test_other_headers_may_hold_any_bytes(node: Node) -> None:
-    """Header values are bytes (RFC 9110, 5.5): one that is no text harms nobody who does not read it."""
+    """Header values are bytes (RFC 9110, 5.5): invalid text in other headers has no effect."""
     request = b"GET /health HTTP/1.1\r\nHost: a\r\nX: \xff\xfe\r\nUser-Agent: \xff\r\nConnection: close\r\n\r\n"
 
     assert _status(_exchange(node, request)) == 200
@@ -194,7 +194,7 @@ def test_other_headers_may_hold_any_bytes(node: Node) -> None:
     ids=["openapi", "metrics", "publication"],
 )
 def test_client_that_leaves_its_pipelined_requests_leaves_no_traceback(node: Node, request_head: bytes) -> None:
-    """Nobody is there to answer: that is no failure of the node."""
+    """The client is gone: that is no failure of the node."""
     logged = len(node.logs())
     for count in (3, 30) * 40:
         connection = connect(node.http)

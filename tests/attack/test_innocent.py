@@ -1,4 +1,4 @@
-"""The measuring client itself: what the other attack tests rely on."""
+"""Tests of the measuring client, on which the other attack tests rely."""
 
 import contextlib
 
@@ -18,13 +18,13 @@ def test_innocent_client_is_answered_by_a_quiet_node(node: Node, protocol: str) 
 
 
 def test_innocent_client_produces_to_a_quiet_node(node: Node) -> None:
-    """An innocent producer gets every record acknowledged."""
+    """The producer gets every record acknowledged."""
     with InnocentClient(node, kafka_produce("orders")) as innocent:
         innocent.await_answers(20)
 
 
 def test_innocent_client_reports_a_request_that_fails() -> None:
-    """A node that goes away is an error of the innocent client, not silence."""
+    """A node that ends is an error of the client, not silence."""
     with Node() as node, contextlib.suppress(AssertionError), InnocentClient(node, http_health) as innocent:
         innocent.await_answers(1)
         node.kill()

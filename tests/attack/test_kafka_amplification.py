@@ -1,7 +1,6 @@
-"""Kafka requests whose answer or work is larger than the request: bounded, told once, and made in slices.
-
-Attacker and innocent client send while the node's loop is held, so that both requests are there when it goes on. The
-order in which the node answers them is what counts, not the time.
+"""Kafka requests whose answer or work is larger than the request: bounded, without duplicates, and answered in slices.
+The attacker and a normal client send while the node's loop is paused, so that both requests have arrived when it
+continues. The tests check the order of the answers, not the time.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -195,7 +194,7 @@ def kind(value: object) -> str:
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[KafkaNode]:
-    """A hub of many partitions beside a small one; nothing is created by being asked for."""
+    """A hub with many partitions and a small one; auto-creation is off."""
     hubs: dict[str, int | HubSpec] = {"wide": _PARTITIONS, "orders": 1}
     with KafkaNode(hubs, book=LimitsBook(profile=Profile.UNLIMITED), auto_create_hubs=False) as node:
         yield node
@@ -333,7 +332,7 @@ def test_a_name_that_is_repeated_is_answered_once(
 
 
 def test_group_that_is_asked_about_twice_is_refused_the_second_time(node: KafkaNode) -> None:
-    """All that it committed for is told once."""
+    """All its committed offsets are returned once."""
     groups = (OffsetFetchGroup(group_id="g", topics=None),) * 3
     with RawClient(node) as client:
         answer = client.sign_in().call(OffsetFetchRequest(groups=groups), 8)
@@ -361,7 +360,7 @@ def test_partition_that_is_looked_up_twice_is_refused(node: KafkaNode) -> None:
 
 @pytest.mark.parametrize("is_over", [False, True])
 def test_names_beyond_the_bound_are_refused_one_by_one(node: KafkaNode, is_over: bool) -> None:
-    """The client is told what was wrong, and for which names."""
+    """The error names the reason and the names."""
     names = [f"n{number}" for number in range(MAX_NAMES + is_over)]
     topics = tuple(MetadataRequestTopic(name=name) for name in names)
     resources = tuple(ConfigResource(resource_type=2, resource_name=name) for name in names)

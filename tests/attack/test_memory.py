@@ -1,7 +1,7 @@
-"""Clients with small credentials that make the node hold memory: it stays within its budget, and others are served.
+"""Clients that try to use up the node's memory: it stays within its budget, and others are served.
 
-Each attack would take many times the budget if it could. What is measured is the node's own peak of resident memory,
-which the kernel keeps (VmHWM), against what the process took before.
+Each attack would take many times the budget if it could. The tests compare the node's peak of resident memory (VmHWM)
+with its memory before the attack.
 """
 
 import contextlib
@@ -67,7 +67,7 @@ def forget_peak(node: Node) -> None:
 
 
 class KafkaClient:
-    """A signed-in Kafka connection that reads only what it is told to."""
+    """A signed-in Kafka connection that reads only on request."""
 
     def __init__(self, node: Node, *, receive_buffer_bytes: int | None = None) -> None:
         self.socket = socket.socket()
@@ -141,7 +141,7 @@ def endless_credit(handle: int) -> bytes:
 
 
 def push(open_sockets: list[tuple[socket.socket, bytes]]) -> None:
-    """Send to each socket what it has left, as far as the node takes it; for a bounded time."""
+    """Send the rest of its bytes on each socket, as far as the node reads them; for a bounded time."""
     left = {sock: memoryview(data) for sock, data in open_sockets}
     for sock in left:
         sock.setblocking(False)
@@ -189,7 +189,7 @@ def unfinished_amqp_deliveries(node: Node, stack: contextlib.ExitStack) -> None:
 
 
 def unread_kafka_fetches(node: Node, stack: contextlib.ExitStack) -> None:
-    """Fetches of everything, whose answers nobody reads."""
+    """Fetches of everything whose answers are not read."""
     parts = tuple(FetchPartition(index=index, fetch_offset=0, max_bytes=16 * MIB) for index in range(PARTITIONS))
     for _ in range(60):
         client = KafkaClient(node, receive_buffer_bytes=4096)
@@ -211,7 +211,7 @@ def unfinished_kafka_requests(node: Node, stack: contextlib.ExitStack) -> None:
 
 
 def announced_kafka_requests(node: Node, stack: contextlib.ExitStack) -> None:
-    """Requests that announce four megabytes and send nothing of them."""
+    """Requests that announce four megabytes and send none of them."""
     for _ in range(200):
         client = KafkaClient(node)
         stack.enter_context(client.socket)
@@ -288,7 +288,7 @@ ATTACKS: dict[str, Callable[[Node, contextlib.ExitStack], None]] = {
 
 @pytest.fixture(scope="module")
 def usual_bytes(node: Node) -> int:
-    """What the node takes when everybody was served once and nobody attacks."""
+    """The memory of the node after normal requests and without an attack."""
     for probe in (kafka_produce("orders"), *PROBES.values()):
         with InnocentClient(node, probe) as innocent:
             innocent.await_answers(20)
@@ -313,7 +313,7 @@ def test_the_node_stays_within_its_memory_budget_and_serves_others(node: Node, u
 
 
 def test_refusals_are_counted(node: Node) -> None:
-    """An operator sees that somebody was refused for memory."""
+    """An operator sees refusals because of memory."""
     with contextlib.ExitStack() as stack:
         announced_kafka_requests(node, stack)
         deadline = time.monotonic() + ATTACK_SECONDS

@@ -1,4 +1,4 @@
-"""Another site in the browser of a signed-in person: it reads nothing of the portal."""
+"""Another site in the browser of a signed-in person cannot read the portal."""
 
 from collections.abc import Iterator
 

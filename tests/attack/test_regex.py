@@ -13,7 +13,7 @@ from hubmere.wire.kafka.messages.sasl import SaslAuthenticateRequest, SaslHandsh
 
 # Long names that each expression has to walk through to the end.
 HUBS = [f"{'ab' * 20}-{number:03}" for number in range(100)]
-# What back-tracking engines never finish, what needs many automaton states, and what is large.
+# Expressions that back-tracking engines never finish, that need many automaton states, or that are large.
 EVIL = [
     "(a+)+$",
     "(a|a)*c",
@@ -77,7 +77,7 @@ def test_slow_expressions_hold_up_nobody(is_long: bool) -> None:
 
 @pytest.mark.parametrize("regex", ["a(", "[z-a]", "(?<=a)b", r"(a)\1", "a**", "\x00(", "(?P<n"])
 def test_bad_expressions_are_refused_in_words(node: Node, regex: str) -> None:
-    """INVALID_REGULAR_EXPRESSION says what is wrong; the connection goes on."""
+    """INVALID_REGULAR_EXPRESSION with the reason; the connection continues."""
     attacker = Attacker(node)
     with attacker.socket:
         answer = attacker.subscribe("g", regex)

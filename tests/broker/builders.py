@@ -20,7 +20,7 @@ ADMIN_TOKEN = "administrator"
 
 
 class Turn:
-    """The owner's thread, turned by hand: calls posted to it run when the test says so."""
+    """The owner's thread, controlled by the test: calls posted to it run when the test calls `run`."""
 
     def __init__(self) -> None:
         self._calls: list[Callable[[], None]] = []
@@ -87,7 +87,7 @@ class Bench:
         return Actor(name="test", now_ms=NOW_MS + int(self.now * 1000), now=self.now)
 
     def do(self, change: Callable[[Callable[[Refusal | None], None]], object]) -> None:
-        """Carry out a management change to its end; raises what it was refused with."""
+        """Execute a management change until it is durable; raises its refusal."""
         outcome: list[Refusal | None] = []
         change(outcome.append)
         # The catalog has its own thread: an empty change waits for it and completes what came before.

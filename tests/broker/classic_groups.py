@@ -83,7 +83,7 @@ class GroupHarness:
         joining += [self.join(**more) for _ in range(count - 1)]
         first = joining[0][0]
         assert isinstance(first, JoinResponse)
-        # Everybody who came before the last one is asked to come again.
+        # All members but the last one have to join again.
         if count > 1:
             joining[0] = self.join(first.member_id, **more)
         members = [answers[-1] for answers in joining]
@@ -98,7 +98,7 @@ class GroupHarness:
 
 
 def settle(bench: Bench) -> None:
-    """Let the catalog's thread and what it calls come to an end; one change may begin another."""
+    """Wait until the catalog has no pending changes; a callback may submit another."""
     for _ in range(4):
         bench.catalog.apply()
         bench.turn.run()

@@ -145,7 +145,7 @@ class Room:
         return self.beat(member_id, 0, **(values | more))
 
     def own(self, member_id: str, *, owned: Assignment | None = None) -> HeartbeatAnswer:
-        """A heartbeat in the member's epoch that says what it owns; by default all that it was assigned."""
+        """A heartbeat in the member's epoch with its owned partitions; by default all assigned ones."""
         member = self.group.members[member_id]
         return self.beat(member_id, member.epoch, owned=member.assigned if owned is None else owned)
 
@@ -179,7 +179,7 @@ class Room:
         return answer.assignment
 
     def state(self) -> GroupState:
-        """Where the group stands."""
+        """The state of the group."""
         return self.group.state
 
     def numbers(self, member_id: str, topic: str = "t") -> list[int]:

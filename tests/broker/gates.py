@@ -1,4 +1,4 @@
-"""A gate before the logs of a hub: opened when a test says so, as logs that are created or recovered for long."""
+"""Delays the opening of a hub's logs until a test allows it, like logs that take long to create or recover."""
 
 from typing import cast
 

@@ -105,7 +105,7 @@ def hmac_token(algorithm: str = "HS256") -> str:
 
 
 def forged(now_s: int = NOW_S) -> dict[str, str]:
-    """Tokens that must be refused everywhere, by what is wrong with them."""
+    """Tokens that must be refused everywhere, by their defect."""
     shift = now_s - NOW_S
     times = {"iat": NOW_S - 10 + shift, "nbf": NOW_S - 10 + shift, "exp": NOW_S + 3600 + shift}
 

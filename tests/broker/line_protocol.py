@@ -1,4 +1,4 @@
-"""A sixth protocol on the broker's front door: commands as lines of text. Refusals are answered with ERROR and a text.
+"""A sixth protocol on the broker's surface: commands as lines of text. Refusals are answered with ERROR and a text.
 
 SIGN-IN <connection string>             -> OK <authorization rule>
 PUBLISH <hub> <key, or -> <text>        -> OK <sequence number>

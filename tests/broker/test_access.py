@@ -112,12 +112,12 @@ def test_vector_of_the_reference_is_accepted(world: World, vector: str) -> None:
 
 @pytest.mark.parametrize("vector", VECTORS)
 def test_vector_with_one_character_flipped_is_refused(world: World, vector: str) -> None:
-    """Conformance: SAS 13, wherever the character stands: resource, signature, expiry or rule."""
+    """Conformance: SAS 13, for a character of the resource, the signature, the expiry or the rule."""
     text = f"SharedAccessSignature {vector}&se={EXPIRY}&skn=send"
     begin = len("SharedAccessSignature ")
 
     for at in range(begin, len(text)):
-        # A digit of a percent escape stands for its whole octet, in which either case means the same.
+        # The hex digits of a percent escape may be in either case.
         flipped = text[:at] + ("x" if text[at] != "x" else "y") + text[at + 1 :]
         with pytest.raises(Unauthorized):
             world.enter(flipped)
@@ -188,7 +188,7 @@ def test_resource_is_taken_apart(text: str, host: str, path: str) -> None:
     ],
 )
 def test_token_that_cannot_be_read_is_malformed(world: World, token: str) -> None:
-    """The refusal says what is wrong with it."""
+    """The refusal names the defect."""
     with pytest.raises(MalformedToken):
         world.enter(token)
 
@@ -401,7 +401,7 @@ def test_admin_may_everything() -> None:
 
 
 def test_secondary_key_is_as_good_until_it_is_regenerated(world: World) -> None:
-    """Conformance: SAS 19; a principal from before lives until its token ends."""
+    """Conformance: SAS 19; an earlier principal is valid until its token expires."""
     token = a_token(key=world.rule.secondary_key)
     before = world.enter(token)
 

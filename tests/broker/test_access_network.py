@@ -1,4 +1,4 @@
-"""Network rules: which addresses are let in before any credential is looked at."""
+"""Network rules: which addresses may connect; checked before any credential."""
 
 from dataclasses import replace
 
@@ -38,7 +38,7 @@ def denying(*masks: str) -> Namespace:
     ],
 )
 def test_denying_namespace_lets_in_what_its_masks_name(mask: str, address: str, wanted: bool) -> None:
-    """IPv4 in IPv6 clothing is the IPv4 address; what cannot be read is not let in."""
+    """An IPv4-mapped IPv6 address counts as the IPv4 address; an invalid address is refused."""
     assert is_allowed(denying(mask), address) is wanted
 
 
@@ -67,7 +67,7 @@ def test_namespace_without_public_access_is_reached_from_its_own_machine() -> No
 
 
 def test_refusal_does_not_tell_the_rule() -> None:
-    """Whoever is kept out learns nothing about who is let in."""
+    """A refused client learns nothing about the rules."""
     with pytest.raises(AddressNotAllowed) as refusal:
         require_address(denying("10.1.2.3"), "203.0.113.9")
 

@@ -194,7 +194,7 @@ def test_lag_of_a_partition_that_cannot_be_opened_is_left_out(bench: Bench, coor
 
 
 class _Unavailable:
-    """A log that refuses to tell its state."""
+    """A log whose state cannot be read."""
 
     @property
     def state(self) -> object:

@@ -1,4 +1,4 @@
-"""Every change leaves one line: who, from where, what, and what came of it."""
+"""Every change leaves one line: actor, address, action, target and outcome."""
 
 import inspect
 from dataclasses import replace
@@ -23,7 +23,7 @@ def last(bench: Bench) -> AuditLine:
 
 
 def test_change_leaves_a_line_when_it_is_durable(bench: Bench) -> None:
-    """With the address and the tracking id of whoever asked."""
+    """With the address and the tracking id of the client."""
     actor = replace(bench.actor(), peer="10.0.0.7", tracking_id="t-42")
 
     bench.do(lambda done: bench.manager.create_hub("hubmere", hub_name("made"), HubSpec(), actor, done))

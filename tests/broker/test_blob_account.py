@@ -1,4 +1,4 @@
-"""Blobs of an account: conditions, claims that race, bodies in rows and in files, and what a failed write leaves."""
+"""Blobs of an account: conditions, concurrent claims, bodies in rows and in files, and failed writes."""
 
 from collections.abc import Iterator
 from pathlib import Path

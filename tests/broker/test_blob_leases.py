@@ -110,7 +110,7 @@ def test_a_write_needs_the_id_of_an_active_lease(
 
 
 def test_a_write_after_expiry_ends_the_lease_for_good() -> None:
-    """The old owner could renew otherwise, although somebody else has written in between."""
+    """Otherwise the old owner could renew although another client has written meanwhile."""
     blob = leases.after_write(a_blob_in(_S.EXPIRED), _NOW)
 
     with pytest.raises(BlobRefused) as refusal:

@@ -1,4 +1,4 @@
-"""The front door: in which order a caller is asked what, and what it gets."""
+"""Callers: the order of the checks, and their results."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -150,7 +150,7 @@ def test_expired_token_is_refused_and_a_verified_one_is_not_trusted_beyond_its_e
 
 
 def test_verified_token_is_verified_again_after_its_key_was_replaced(bench: Bench) -> None:
-    """A change of entities invalidates what was verified before."""
+    """A change of entities invalidates cached verifications."""
     credential = a_rule(bench, "sender", "Send")
     token = SharedAccessSignature(make_token(f"sb://{HOST}/", "sender", credential.key, expires_at_s=LATER_S))
     caller = a_caller(bench, token)
@@ -164,7 +164,7 @@ def test_verified_token_is_verified_again_after_its_key_was_replaced(bench: Benc
 
 
 def test_token_of_one_hub_does_not_open_another(bench: Bench) -> None:
-    """The scope of a credential bounds both what it opens and what it sees."""
+    """The scope of a credential limits both access and visibility."""
     bench.a_hub("payments")
     caller = a_caller(bench, a_rule(bench, "sender", "Send", hub="orders"))
 
@@ -391,7 +391,7 @@ def test_only_the_admin_token_makes_an_administrator(bench: Bench, credential: C
 
 
 def test_network_rules_do_not_bind_managers(bench: Bench) -> None:
-    """Otherwise nobody could repair a rule that locks everybody out."""
+    """Otherwise nobody could repair a rule that excludes everybody."""
     root = SharedKey(ROOT_RULE, key_of(bench))
     deny_all_but(bench, ELSEWHERE)
 
@@ -469,7 +469,7 @@ def test_peek_needs_the_right_to_listen(bench: Bench) -> None:
 
 
 def test_peek_counts_as_no_reader(bench: Bench) -> None:
-    """It reads what was published and leaves nothing behind."""
+    """It reads published events and has no side effect."""
     caller = a_caller(bench)
     publisher = caller.open_publisher("orders", NOW_S, partition="0")
     publisher.publish(a_batch(2), count=2, size_bytes=2, key=None, now=0.0, now_ms=NOW_MS)
@@ -522,7 +522,7 @@ def test_cached_rights_are_asked_again_after_a_new_credential(bench: Bench) -> N
 
 
 def test_connection_whose_right_was_taken_away_is_closed_if_it_uses_it(bench: Bench) -> None:
-    """A rule that loses a right acts on open connections; one that does not use it goes on."""
+    """A lost right closes open connections that use it; others continue."""
     writer, idle = (a_caller(bench, a_rule(bench, name, "Send", "Listen"), is_kafka=True) for name in ("a", "b"))
     writer.publisher("orders", NOW_S)
     for name in ("a", "b"):

@@ -1,4 +1,4 @@
-"""Capture as the broker decides it: where it begins, what the plan says, what reports change, what retention keeps."""
+"""The broker's decisions about Capture: its start, the plan, reports of the job, and what retention keeps."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -115,7 +115,7 @@ def test_a_hub_that_is_made_captured_is_captured_as_a_whole(bench: CaptureBench)
 
 
 def test_other_changes_leave_the_beginning_where_it_was(bench: CaptureBench) -> None:
-    """Only switching it off and on again begins anew."""
+    """Only disabling and enabling it sets a new start."""
     first = bench.capture().entity.capture_start
     bench.publish(5)
 
@@ -189,7 +189,7 @@ def test_a_destination_that_no_target_has_is_refused_when_it_is_asked_for(bench:
 
 
 def test_a_report_is_kept_counted_and_shown(bench: CaptureBench) -> None:
-    """State, lag and last file are those that the job told last."""
+    """State, lag and last file are those of the job's last report."""
     bench.capture()
     bench.publish(5)
     bench.captures.supervision = Supervision(state=JobState.RUNNING, pid=7)
@@ -252,7 +252,7 @@ def test_the_state_of_a_failing_hub_differs_from_that_of_a_healthy_one(bench: Ca
 
 
 def test_a_job_that_others_run_is_running_while_it_reports(bench: CaptureBench) -> None:
-    """Whoever started it: its reports tell."""
+    """The reports decide, not who started it."""
     bench.capture()
     silent = bench.status().state
     bench.report()
@@ -300,7 +300,7 @@ def test_a_hub_that_no_report_has_named_yet_is_starting(bench: CaptureBench) -> 
 
 
 def test_a_hub_that_is_not_captured_has_nothing_to_show(bench: CaptureBench) -> None:
-    """And its lag is nobody's."""
+    """It has no lag either."""
     bench.publish(3)
 
     status = bench.status()
@@ -333,7 +333,7 @@ def test_events_past_retention_wait_until_they_are_captured(bench: CaptureBench)
 
 @pytest.mark.parametrize("hold_bytes", [None, 0])
 def test_events_that_go_before_they_are_captured_are_named(hold_bytes: int | None) -> None:
-    """Without a hold, or beyond its size, retention wins; the range is told and counted."""
+    """Without a hold, or beyond its size, retention deletes; the range is reported and counted."""
     bench = CaptureBench(capture_hold_bytes=hold_bytes, segment_bytes=1_000)
     bench.publish(2)
     bench.capture()

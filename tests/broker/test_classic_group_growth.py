@@ -1,4 +1,4 @@
-"""Classic groups of many members: what a request costs does not depend on how many there are."""
+"""Classic groups of many members: the cost of a request does not depend on their number."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +19,7 @@ MEMBERS = 200
 
 
 class CountedMembers(dict[str, Member]):
-    """Counts the members that somebody looks at one after the other."""
+    """Counts iterations over the members."""
 
     visits = 0
 

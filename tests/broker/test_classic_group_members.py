@@ -41,7 +41,7 @@ def test_silent_member_is_put_out_when_its_session_ends(harness: GroupHarness) -
 
 
 def test_member_that_waits_for_us_is_not_silent(harness: GroupHarness) -> None:
-    """Reference pitfall 13: its timer stands still while its request is parked."""
+    """Reference pitfall 13: its session does not expire while its request is parked."""
     members = harness.a_stable_group(2, rebalance_timeout_s=600.0)
     waiting = harness.join(members[0].member_id, protocols=(GroupProtocol("range", b"new"),), rebalance_timeout_s=600.0)
     for _ in range(10):
@@ -54,7 +54,7 @@ def test_member_that_waits_for_us_is_not_silent(harness: GroupHarness) -> None:
 
 
 def test_leaving_leader_makes_room_for_another(harness: GroupHarness) -> None:
-    """The group goes on without waiting for a session to end."""
+    """The group continues without waiting for a session to end."""
     members = harness.a_stable_group(2)
     leader = next(member for member in members if member.leader == member.member_id)
     follower = next(member for member in members if member is not leader)
@@ -80,7 +80,7 @@ def test_group_without_members_is_empty_and_keeps_its_generation(harness: GroupH
 
 
 def test_id_that_was_only_handed_out_can_be_given_back(harness: GroupHarness) -> None:
-    """A consumer that is closed while it joins says so."""
+    """A consumer that is closed while it joins sends a leave."""
     with pytest.raises(MemberIdRequired) as result:
         harness.join(needs_known_id=True)
     waiting = harness.join()
@@ -91,7 +91,7 @@ def test_id_that_was_only_handed_out_can_be_given_back(harness: GroupHarness) ->
 
 
 def test_leaving_twice_is_refused(harness: GroupHarness) -> None:
-    """The client hears that it is not a member, which is what it wanted."""
+    """The client gets the error that it is not a member."""
     member = harness.a_stable_group(1)[0]
     harness.group.leave(member.member_id, None, harness.now)
 
@@ -114,7 +114,7 @@ def test_commit_to_a_group_with_members_needs_one(
 
 
 def test_commit_is_refused_between_join_and_sync(harness: GroupHarness) -> None:
-    """Reference 2.10: the member does not know yet what it reads."""
+    """Reference 2.10: the member does not have its assignment yet."""
     member = harness.join()[0]
     assert isinstance(member, JoinResponse)
 
@@ -123,7 +123,7 @@ def test_commit_is_refused_between_join_and_sync(harness: GroupHarness) -> None:
 
 
 def test_commit_during_the_preparation_is_taken_and_counts_as_a_heartbeat(harness: GroupHarness) -> None:
-    """Members commit what they have read before they join again."""
+    """Members commit their offsets before they join again."""
     members = harness.a_stable_group(2)
     harness.join()
     harness.advance(9.0)
@@ -163,7 +163,7 @@ def test_static_member_that_restarts_takes_up_its_assignment(harness: GroupHarne
 
 
 def test_returning_leader_is_kept_from_assigning(harness: GroupHarness) -> None:
-    """KIP-814: it is told to skip, and before that it must not recognise itself as the leader."""
+    """KIP-814: it gets the skip flag; in older versions it must not recognise itself as the leader."""
     member = harness.a_stable_group(1, instance_id="i")[0]
 
     old = harness.join(instance_id="i")[0]
@@ -231,7 +231,7 @@ def test_static_member_is_put_out_by_its_instance(harness: GroupHarness, by_id: 
 
 
 def test_only_static_members_left_that_do_not_come_back_are_waited_for(harness: GroupHarness) -> None:
-    """Nobody is there to lead a new generation until their sessions end."""
+    """No member can lead a new generation until their sessions end."""
     harness.a_stable_group(1, instance_id="i", session_timeout_s=200.0)
     newcomer = harness.join()
     leaving = next(member for member in harness.group.members.values() if not member.is_static)

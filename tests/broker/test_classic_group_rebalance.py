@@ -32,7 +32,7 @@ def harness() -> GroupHarness:
 
 
 def test_first_member_leads_its_own_generation(harness: GroupHarness) -> None:
-    """Only the leader is told who the members are."""
+    """Only the leader gets the list of members."""
     answer = harness.join()[0]
 
     assert isinstance(answer, JoinResponse)
@@ -42,7 +42,7 @@ def test_first_member_leads_its_own_generation(harness: GroupHarness) -> None:
 
 
 def test_newcomer_gets_its_id_first(harness: GroupHarness) -> None:
-    """Reference check 35 (KIP-394): a client that never comes back leaves no member behind."""
+    """Reference check 35 (KIP-394): a client that does not retry leaves no member."""
     with pytest.raises(MemberIdRequired) as result:
         harness.join(needs_known_id=True)
 
@@ -113,7 +113,7 @@ def test_newcomer_makes_everybody_join_again(harness: GroupHarness) -> None:
 
 
 def test_member_that_does_not_join_again_is_dropped_at_the_deadline(harness: GroupHarness) -> None:
-    """The longest rebalance timeout of all members is what they are given."""
+    """The deadline is the longest rebalance timeout of all members."""
     members = harness.a_stable_group(2)
     newcomer = harness.join()
     harness.join(members[0].member_id)
@@ -207,7 +207,7 @@ def test_lone_member_may_change_its_protocol(harness: GroupHarness) -> None:
 
 
 def test_group_has_room_for_so_many(harness: GroupHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bound on what a rebalance hands around."""
+    """This bounds the size of a rebalance."""
     monkeypatch.setattr("hubmere.broker.coordinator.classic_group.MAX_MEMBERS", 1)
     harness.a_stable_group(1)
 
@@ -220,7 +220,7 @@ def test_group_has_room_for_so_many(harness: GroupHarness, monkeypatch: pytest.M
 
 
 def test_members_get_what_the_leader_gave_them(harness: GroupHarness) -> None:
-    """Whoever asks before the leader waits; whoever was left out gets nothing."""
+    """A member that syncs before the leader waits; a member that the leader left out gets an empty assignment."""
     first = harness.join()[0]
     second = harness.join()
     assert isinstance(first, JoinResponse)
@@ -238,7 +238,7 @@ def test_members_get_what_the_leader_gave_them(harness: GroupHarness) -> None:
 
 
 def test_assignment_is_sent_once_it_is_durable(harness: GroupHarness) -> None:
-    """A restart in between must not leave members with what nobody remembers."""
+    """After a restart in between, members must not have an assignment that the coordinator does not know."""
     harness.delays_persisting = True
     member = harness.join()[0]
     assert isinstance(member, JoinResponse)

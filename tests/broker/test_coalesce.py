@@ -17,7 +17,7 @@ MALFORMED = b"\x00\x53"
 
 
 class Coalescing:
-    """A coalescer whose turns end when the test says so."""
+    """A coalescer whose turns the test ends."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
@@ -230,7 +230,7 @@ def test_metered_publishers_share_with_themselves_only(profile: Profile) -> None
     ],
 )
 def test_a_run_is_cut_at_the_limit(sizes: Sequence[int], parts: list[tuple[int, int]]) -> None:
-    """An event that is larger than the limit stands alone."""
+    """An event that is larger than the limit is a run of its own."""
     assert list(split_run([bytes(size) for size in sizes], 10)) == parts
 
 

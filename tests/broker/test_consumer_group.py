@@ -1,4 +1,4 @@
-"""Consumer groups (KIP-848) as a state machine, with time turned by hand."""
+"""Consumer groups (KIP-848) as a state machine, with a manual clock."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def refused(room: Room, kind: type[GroupRefused], member_id: str, epoch: int, **
 
 
 def test_first_member_gets_every_partition(room: Room) -> None:
-    """One answer is enough: nobody else holds anything."""
+    """One answer is enough: no other member holds a partition."""
     answer = room.join("a")
 
     assert answer == HeartbeatAnswer(
@@ -92,7 +92,7 @@ def test_unchanged_assignment_is_not_sent_again(room: Room) -> None:
 
 
 def test_full_group_refuses_newcomers() -> None:
-    """GROUP_MAX_SIZE_REACHED; those who are in stay."""
+    """GROUP_MAX_SIZE_REACHED; existing members stay."""
     room = Room(max_size=1)
     room.join("a", instance_id="i")
 
@@ -145,7 +145,7 @@ def test_unknown_assignor_is_refused_with_those_there_are(room: Room) -> None:
 
 
 def test_most_wanted_assignor_is_used(room: Room) -> None:
-    """Changing the wish makes a new epoch."""
+    """Another requested assignor starts a new epoch."""
     room.join("a")
     assert room.group.assignor == "uniform"
 
@@ -181,7 +181,7 @@ def test_lost_answer_does_not_fence_a_member(room: Room) -> None:
 
 
 def test_member_that_joins_again_starts_with_nothing(room: Room) -> None:
-    """Epoch 0 says that it owns nothing; what it held goes to whoever is to have it."""
+    """Epoch 0 means that it owns nothing; its partitions go to their target members."""
     room.join("a")
     room.join("b")
 
@@ -205,7 +205,7 @@ def test_new_partitions_make_a_new_epoch(room: Room) -> None:
 
 
 def test_deleted_topic_is_given_up(room: Room) -> None:
-    """The member is asked to give it up, and the group is stable without it."""
+    """The member has to revoke it, and the group is stable without it."""
     room.join("a")
     room.topics.drop("t")
 
@@ -217,7 +217,7 @@ def test_deleted_topic_is_given_up(room: Room) -> None:
 
 
 def test_topic_that_comes_later_is_assigned_then(room: Room) -> None:
-    """A subscription to a topic that is not there is no error."""
+    """A subscription to a topic that does not exist is no error."""
     assert room.join("a", topics=frozenset({"later"})).assignment == NOTHING
 
     room.topics.put("later", 2)
@@ -433,7 +433,7 @@ def test_commits_need_the_current_epoch(room: Room) -> None:
 
 
 def test_commit_of_an_older_epoch_is_taken_for_partitions_held_ever_since(room: Room) -> None:
-    """KIP-1251: the epoch may change while a commit is under way; what the member gave up it cannot commit."""
+    """KIP-1251: the epoch may change during a commit; a member cannot commit for partitions that it gave up."""
     room.join("a")
     room.join("b")
     room.own("a")
@@ -453,7 +453,7 @@ def test_commit_of_an_older_epoch_is_taken_for_partitions_held_ever_since(room: 
 
 
 def test_fetching_offsets_needs_the_current_epoch_of_a_named_member(room: Room) -> None:
-    """Administrators name no member and are always told."""
+    """Requests of administrators have no member and are always answered."""
     room.join("a")
 
     require_fetch(room.group, None, -1)

@@ -54,7 +54,7 @@ def groups(draw: st.DrawFn) -> tuple[dict[str, MemberSpec], dict[str, int]]:
 def test_every_wanted_partition_has_exactly_one_subscriber(
     group: tuple[dict[str, MemberSpec], dict[str, int]], assignor: str
 ) -> None:
-    """What two had would be read twice; what nobody has would not be read."""
+    """A partition with two owners would be read twice; one without an owner would not be read."""
     members, counts = group
 
     assigned = ASSIGNORS[assignor](members, counts)

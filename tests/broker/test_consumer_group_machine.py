@@ -16,9 +16,8 @@ SUBSCRIPTIONS = (frozenset({"t"}), frozenset({"u"}), frozenset({"t", "u"}), froz
 
 
 class Client:
-    """A consumer as the protocol wants it: it reads what it was told, and says what it reads.
-
-    `reads` is what it may still process: it gives partitions up one heartbeat after it was told to.
+    """A consumer that follows the protocol: it reads its assignment, and reports the partitions that it reads. `reads`
+    are partitions that it may still process: it revokes partitions one heartbeat later.
     """
 
     def __init__(self, member_id: str) -> None:
@@ -27,7 +26,7 @@ class Client:
         self.reads: Assignment = NOTHING
         self.assigned: Assignment = NOTHING
         self.topics: frozenset[str] = frozenset()
-        # After a lost answer it sends everything, so that it is told everything.
+        # After a lost answer it sends a full heartbeat, and gets a full answer.
         self.has_missed = False
 
     def hear(self, answer: HeartbeatAnswer) -> None:
@@ -116,7 +115,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @rule()
     def settle(self) -> None:
-        """When everybody sends heartbeats, the group becomes stable and reads everything that is wanted."""
+        """When all members send heartbeats, the group becomes stable and reads all subscribed partitions."""
         for _ in range(12):
             for client in list(self.clients.values()):
                 client.react()

@@ -40,13 +40,13 @@ def room() -> Room:
 
 
 def hand_over(room: Room) -> None:
-    """The consumer member `a` gives up what it has to."""
+    """The consumer member `a` revokes its partitions."""
     room.own("a")
     room.own("a")
 
 
 def test_classic_member_joins_a_consumer_group(room: Room) -> None:
-    """It is answered at once, leads nobody, and gets partitions when the others gave them up."""
+    """It is answered at once, is no leader, and gets partitions after the others have revoked them."""
     joined = room.classic_join()
     assert (joined.generation, joined.leader, joined.members, joined.protocol) == (2, "", (), "range")
     assert room.sync(joined) == b""
@@ -71,7 +71,7 @@ def test_newcomer_gets_its_id_first(room: Room) -> None:
 
 
 def test_classic_member_that_owns_too_much_gives_it_up_first(room: Room) -> None:
-    """A cooperative member is told what it keeps, revokes the rest and joins again."""
+    """A cooperative member gets the partitions that it keeps, revokes the rest and joins again."""
     joined = room.classic_join()
     hand_over(room)
     room.classic_join(joined.member_id)
@@ -119,7 +119,7 @@ def test_classic_member_that_does_not_go_on_is_removed(room: Room, silence: str)
 
 
 def test_classic_requests_of_strangers_are_refused(room: Room) -> None:
-    """Consumer members do not speak the classic protocol; generations and protocols must fit."""
+    """Consumer members do not use the classic protocol; generations and protocols must match."""
     joined = room.classic_join(instance_id="i")
 
     with pytest.raises(UnknownMember):
@@ -330,7 +330,7 @@ def test_static_classic_member_that_takes_over_the_last_consumer_makes_it_a_clas
 
 
 def test_empty_groups_take_whichever_protocol_comes(station: Station) -> None:
-    """Committed offsets stay; generations and epochs go on."""
+    """Committed offsets stay; generations and epochs continue."""
     station.join("c")
     station.beat("c", -1)
     joined = station.a_classic_group()
@@ -354,7 +354,7 @@ def test_group_of_others_is_no_consumer_group(station: Station, wish: dict[str, 
 
 
 def test_members_with_unreadable_assignments_are_not_upgraded(station: Station) -> None:
-    """It is not known what they read."""
+    """Their partitions are unknown."""
     joined = station.classic_join()
     station.classic_sync(joined, **{joined.member_id: b"?"})
 
@@ -398,7 +398,7 @@ def test_refused_consumer_member_leaves_a_classic_group_alone(bench: Bench) -> N
 
 
 def test_unknown_group_is_not_made_by_a_member_that_does_not_join(station: Station) -> None:
-    """A member that was forgotten is told to join again."""
+    """An unknown member has to join again."""
     with pytest.raises(UnknownMember):
         station.beat("c", 3)
 
@@ -419,7 +419,7 @@ def test_groups_are_bounded(station: Station, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_consumer_group_survives_a_restart(station: Station) -> None:
-    """Members go on in their epochs with what they hold, classic ones too; nobody rebalances."""
+    """Members continue in their epochs with their partitions, classic ones too; there is no rebalance."""
     station.join("a", instance_id="i", rack_id="r", assignor="range", regex="t.*")
     joined = station.classic_join()
     before = station.groups.describe_consumers("g")
@@ -460,7 +460,7 @@ def test_topics_that_changed_before_a_restart_are_noticed_after_it(station: Stat
 
 
 def test_regex_waits_after_a_restart_until_the_member_is_heard_of(station: Station) -> None:
-    """Only then is it known what the member may read; meanwhile it keeps what it matched."""
+    """Only then the rights of the member are known; meanwhile it keeps the topics that matched before."""
     station.join("a", topics=frozenset(), regex="t.*")
     station.join("b")
     station.topics.put("t2", 1)

@@ -83,7 +83,7 @@ def test_namespace_that_is_made_anew_has_no_past(bench: Bench) -> None:
 
 
 def test_everything_is_taken_up_at_the_start(bench: Bench) -> None:
-    """Open transactions and members get their time before any client has come back."""
+    """Timeouts of open transactions and members start before any client has reconnected."""
     joined_and_synced(bench, coordinators_of(bench).of(bench.broker._namespace("hubmere"), 0.0, NOW_MS).groups)
 
     again = Coordinators(bench.catalog, bench.broker._namespaces)
@@ -96,7 +96,7 @@ def test_everything_is_taken_up_at_the_start(bench: Bench) -> None:
 
 
 def test_group_that_cannot_be_kept_is_not_assigned(bench: Bench) -> None:
-    """The members hear it and come back when the node is up again."""
+    """The members get the error and retry."""
     groups = Groups("hubmere", bench.catalog, now=0.0, initial_delay_s=0.0)
     answers: list[Any] = []
     groups.join("g", a_join(), 0.0, NOW_MS, answers.append)
@@ -122,7 +122,7 @@ def test_producer_id_that_cannot_be_reserved_is_refused(bench: Bench) -> None:
 
 
 def test_transaction_that_cannot_be_kept_has_not_moved(bench: Bench) -> None:
-    """The client is told, and a restart knows no more than it was told."""
+    """The client gets the error, and after a restart the state is the old one."""
     desk = Desk(bench)
     producer = desk.start()
     bench.catalog.close()

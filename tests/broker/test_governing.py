@@ -1,4 +1,4 @@
-"""Application groups: who is meant by one, what it holds back, and that nobody else feels it."""
+"""Application groups: their clients, their limits, and that other clients are not affected."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -121,7 +121,7 @@ def world() -> Iterator[World]:
 def test_an_identifier_means_rules_of_the_namespace_or_of_hubs_or_applications(
     client_id: str, kind: ClientKind, is_meant: bool
 ) -> None:
-    """Rules of hubs have names of their own; the oldest form of an identifier does not tell them apart."""
+    """Rules of hubs have names of their own; the oldest form of an identifier does not distinguish them."""
     assert names_client(client_id, "slow", kind) is is_meant
 
 
@@ -140,7 +140,7 @@ def test_only_the_rule_of_a_limited_group_is_slowed(world: World) -> None:
 
 
 def test_a_refusal_names_group_and_policy(world: World) -> None:
-    """The service's error code and sub-code, so that somebody finds out whose limit it was."""
+    """The service's error code and sub-code, so that the limit can be found."""
     world.write(a_group(a_policy(rate=1, name="few"), name="night-jobs"))
     publisher = world.publisher(a_client())
     world.send(publisher)
@@ -154,7 +154,7 @@ def test_a_refusal_names_group_and_policy(world: World) -> None:
 
 @pytest.mark.parametrize("charged", [False, True], ids=["AMQP and HTTPS", "Kafka"])
 def test_a_group_has_one_account_for_all_its_clients(world: World, charged: bool) -> None:
-    """Two processes with the same credential share what it may do."""
+    """Two processes with the same credential share its rates."""
     world.write(a_group(a_policy(rate=10)))
     first, second = world.publisher(a_client()), world.publisher(a_client())
     send = world.send_charged if charged else world.send
@@ -197,7 +197,7 @@ def _refusing(*_: object, **__: object) -> None:
 
 
 def test_runs_of_kafka_have_room_within_the_rates_only(world: World) -> None:
-    """A run is taken as one or not at all; what does not fit is looked at one by one."""
+    """A run is accepted as a whole or not at all; otherwise its batches are checked one by one."""
     world.write(a_group(a_policy(rate=10)))
     publisher = world.publisher(a_client())
 
@@ -235,7 +235,7 @@ def test_readers_of_a_group_are_delayed_and_never_refused(
 
 
 def test_fetches_of_a_group_are_delayed(world: World) -> None:
-    """Kafka readers are told how long, as for units."""
+    """The response contains the delay, as for throughput units."""
     world.write(a_group(a_policy(OUT_EVENTS, 10)))
     world.send(world.publisher(None), 20)
     world.bench.turn.run()
@@ -277,7 +277,7 @@ def test_groups_are_in_force_after_a_restart(world: World) -> None:
 
 
 def test_rules_of_hubs_have_groups_of_their_own(world: World) -> None:
-    """A rule of the same name on the namespace is somebody else."""
+    """A rule of the same name on the namespace is another client."""
     world.write(a_group(a_policy(rate=10), client="EntitySASKeyName=slow"))
 
     taken = [world.taken(world.publisher(a_client("slow", hub=hub))) for hub in ("orders", "")]
@@ -332,7 +332,7 @@ class _Connection:
 
 
 def test_disabling_a_group_closes_the_connections_of_its_clients(world: World) -> None:
-    """And of nobody else: another rule, another namespace, or nobody yet."""
+    """And no others: another rule, another namespace, or unauthenticated connections."""
     principals = (a_client("slow"), a_client("other"), replace(a_client("slow"), namespace="elsewhere"))
     connections = [_Connection(principal) for principal in principals] + [_Connection()]
     for number, connection in enumerate(connections):

@@ -77,7 +77,7 @@ def test_unknown_group_has_no_members(bench: Bench) -> None:
 
 
 def test_only_an_empty_group_can_be_deleted(bench: Bench) -> None:
-    """Reference 2.10: its members would go on with what is gone."""
+    """Reference 2.10: its members would continue with deleted offsets."""
     groups = Groups("hubmere", bench.catalog, now=0.0, initial_delay_s=0.0)
     member = joined_and_synced(bench, groups)
     with pytest.raises(GroupNotEmpty):
@@ -115,7 +115,7 @@ def test_group_that_nobody_uses_is_forgotten(bench: Bench) -> None:
 
 
 def test_deadlines_come_up_in_order_and_once() -> None:
-    """One timer for many things: what was moved or dropped is passed over."""
+    """One timer for many deadlines: moved or dropped ones are skipped."""
     deadlines = Deadlines()
     deadlines.set("a", 5.0)
     deadlines.set("b", 3.0)

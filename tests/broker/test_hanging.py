@@ -47,7 +47,7 @@ def test_an_ongoing_transaction_is_left_alone(desk: LostMarkers) -> None:
 
 
 def test_a_transaction_of_an_unknown_producer_is_aborted(desk: LostMarkers) -> None:
-    """The catalog was restored from a copy that did not have it: nobody can end it any more."""
+    """The catalog was restored from a copy without it: no producer can end it any more."""
     desk.write_unnoticed((77, 3))
 
     assert desk.look() == [False]
@@ -144,7 +144,7 @@ def test_a_lost_end_is_made_good_before_the_producer_writes_to_the_partition_aga
 
 
 def test_a_partition_that_is_added_twice_keeps_its_open_transaction(desk: LostMarkers) -> None:
-    """Clients repeat what was not answered."""
+    """Clients repeat requests that were not answered."""
     producer = desk.start()
     desk.add(producer)
     desk.write(producer)

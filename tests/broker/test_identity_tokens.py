@@ -66,7 +66,7 @@ def test_token_for_the_service_or_for_the_namespace_is_accepted(audience: str) -
 
 @pytest.mark.parametrize("what", forged())
 def test_forged_token_is_refused(what: str) -> None:
-    """Everything that is known to have fooled a validator once."""
+    """Known attacks on token validators."""
     text = forged()[what]
 
     with pytest.raises(Refusal) as refusal:
@@ -125,7 +125,7 @@ def test_node_without_issuers_says_so() -> None:
 
 
 def test_audiences_of_an_issuer_count_for_its_tokens_only() -> None:
-    """A Keycloak realm has a name of its own for the service."""
+    """A Keycloak realm has its own audience for the service."""
     known = identities(a_trusted_issuer(audiences=frozenset({"event-hubs"})))
 
     assert verify(token(claims(aud="event-hubs")), known)[0] == OWNER_ID
@@ -197,7 +197,7 @@ def test_key_set_without_a_usable_key_is_refused(text: str) -> None:
 
 
 class Fetches:
-    """Counts fetches of one issuer's keys, and ends them when the test says so."""
+    """Counts fetches of one issuer's keys; the test completes them."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -230,7 +230,7 @@ class Fetches:
 
 
 def test_ten_thousand_sign_ins_with_a_cold_cache_make_one_request() -> None:
-    """The issuer is not flooded when a fleet connects at once, and nobody is refused."""
+    """The issuer is not flooded when many clients connect at once, and none is refused."""
     fetches = Fetches()
     deferred: list[Callable[[], None]] = []
     fetches.keys.defer = deferred.append
@@ -298,7 +298,7 @@ def test_withdrawn_key_ends_tokens_that_were_verified_before() -> None:
 
 
 def test_old_keys_stay_in_use_while_the_issuer_is_down_but_not_for_ever() -> None:
-    """A short outage of the issuer ends nobody's work; a day without it does."""
+    """A short outage of the issuer has no effect; after a day tokens are refused."""
     fetches = Fetches()
     fetches.sign_in(token())
     fetches.end(jwks())
