@@ -164,6 +164,13 @@ class Principal:
             return Control.ASSIGN_ROLES if self.may(Rights.MANAGE, resource) else Control.NONE
         return max((one.control for one in self._reaching(resource)), default=Control.NONE)
 
+    @property
+    def control_anywhere(self) -> Control:
+        """How far the management plane may be used for anything in the namespace."""
+        if self.identity is None:
+            return Control.ASSIGN_ROLES if self.rights.allows(Rights.MANAGE) else Control.NONE
+        return max((one.control for one in self.grants), default=Control.NONE)
+
     def _reaching(self, resource: Resource) -> list[Grant]:
         return [grant for grant in self.grants if grant.reaches(resource.hub, resource.path)]
 

@@ -47,9 +47,11 @@ from hubmere.model.errors import (
     AdminRequired,
     AliasElsewhere,
     GroupNotFound,
+    InvalidAudience,
     NamespaceNotFound,
     NotInTier,
     PartitionNotFound,
+    Refusal,
     RoleMissing,
     ServerBusy,
 )
@@ -331,6 +333,26 @@ class Broker:
         if principal.controls(resource) < control:
             raise RoleMissing(control.name, str(resource))
         return principal
+
+    def sign_in_person(self, credential: BearerToken, *, address: str, now_s: float) -> Caller:
+        """A person with a token of an OAuth issuer, in the first namespace where they have a role (the portal).
+
+        The node's own namespace is the first one; raises RoleMissing if there is no role anywhere.
+        """
+        own = self._own_namespace
+        others = [live for _, live in sorted(self._namespaces.items()) if live is not own]
+        refusal: Refusal | None = None
+        for live in (own, *others):
+            try:
+                principal = self.verify(live, credential, now_s)
+            except InvalidAudience as wrong:
+                refusal = refusal or wrong
+                continue
+            if principal.grants:
+                require_address(live.entity, address)
+                return Caller(self, live, principal, address=address)
+            refusal = RoleMissing(Control.READ.name, own.entity.name)
+        raise refusal or RoleMissing(Control.READ.name, own.entity.name)
 
     def sign_in_admin(self, credential: Credential) -> Caller:
         """The node's administrator, and nobody else."""

@@ -43,6 +43,7 @@ from hubmere.model.errors import (
 )
 from hubmere.model.names import fold
 from hubmere.model.position import Position
+from hubmere.model.roles import Control
 from hubmere.model.sas import split_audience
 
 if TYPE_CHECKING:
@@ -344,6 +345,11 @@ class Caller:
         """Whether a claim gives one of the rights on the namespace, or on one of its hubs."""
         resource = self.resource() if hub is None else self.resource(hub)
         return any(claim.may(right, resource) for claim in self._claims)
+
+    def controls(self, hub: str | None = None) -> Control:
+        """How far the caller may manage the namespace, or one of its hubs."""
+        resource = self.resource() if hub is None else self.resource(hub)
+        return max((claim.controls(resource) for claim in self._claims), default=Control.NONE)
 
     def resource(self, *path: str) -> Resource:
         """The namespace, or a resource below it: a hub, then `consumergroups`, a group, and so on."""

@@ -11,7 +11,7 @@ import json
 import logging
 import ssl
 from collections.abc import Mapping
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from hubmere.broker import IssuerKeys, MalformedKeys, TrustedKey, read_key_set
 from hubmere.model.clock import Clock
@@ -23,7 +23,7 @@ FETCH_SECONDS = 10.0
 _SOCKET_SECONDS = 5.0
 # A dozen keys with certificates have 30 KB.
 MAX_DOCUMENT_BYTES = 256 * 1024
-_DISCOVERY = "/.well-known/openid-configuration"
+DISCOVERY = "/.well-known/openid-configuration"
 _OK = 200
 
 
@@ -70,7 +70,7 @@ class KeyFetcher:
 
 def _fetch_keys(issuer: str, ca_file: str | None) -> tuple[TrustedKey, ...]:
     try:
-        document = json.loads(_get(issuer.rstrip("/") + _DISCOVERY, ca_file))
+        document = json.loads(get(issuer.rstrip("/") + DISCOVERY, ca_file))
         named, address = document["issuer"], document["jwks_uri"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise FetchFailed("its discovery document is not an object with 'issuer' and 'jwks_uri'") from None
@@ -78,10 +78,26 @@ def _fetch_keys(issuer: str, ca_file: str | None) -> tuple[TrustedKey, ...]:
         raise FetchFailed("its discovery document names another issuer")
     if not isinstance(address, str) or not (address.startswith("https://") or issuer.startswith("http://")):
         raise FetchFailed("its 'jwks_uri' is not an https address")
-    return read_key_set(_get(address, ca_file))
+    return read_key_set(get(address, ca_file))
 
 
-def _get(url: str, ca_file: str | None) -> bytes:
+def get(url: str, ca_file: str | None) -> bytes:
+    """The document at an address of an issuer; FetchFailed if there is none."""
+    status, body = _request("GET", url, ca_file, None, {"Accept": "application/json"})
+    if status != _OK:
+        raise FetchFailed(f"{urlsplit(url).netloc} answers with status {status}")
+    return body
+
+
+def post_form(url: str, form: Mapping[str, str], ca_file: str | None) -> tuple[int, bytes]:
+    """Status and body of the answer to a form (RFC 6749, 4.1.3)."""
+    headers = {"Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded"}
+    return _request("POST", url, ca_file, urlencode(form).encode(), headers)
+
+
+def _request(
+    method: str, url: str, ca_file: str | None, content: bytes | None, headers: Mapping[str, str]
+) -> tuple[int, bytes]:
     parts = urlsplit(url)
     connection: http.client.HTTPConnection
     try:
@@ -94,15 +110,13 @@ def _get(url: str, ca_file: str | None) -> bytes:
             )
         try:
             target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
-            connection.request("GET", target, headers={"Accept": "application/json"})
+            connection.request(method, target, body=content, headers=dict(headers))
             response = connection.getresponse()
             body = response.read(MAX_DOCUMENT_BYTES + 1)
         finally:
             connection.close()
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise FetchFailed(f"{parts.netloc}: {error or type(error).__name__}") from error
-    if response.status != _OK:
-        raise FetchFailed(f"{parts.netloc} answers with status {response.status}")
     if len(body) > MAX_DOCUMENT_BYTES:
         raise FetchFailed(f"a document of {parts.netloc} has more than {MAX_DOCUMENT_BYTES} bytes")
-    return body
+    return response.status, body

@@ -20,10 +20,12 @@ from hubmere.endpoints.kafka.endpoint import KafkaEndpoint
 from hubmere.endpoints.kafka.forward.port import Coordination
 from hubmere.endpoints.listener import Listener, Port, bind
 from hubmere.endpoints.memory import MemoryBudget
+from hubmere.endpoints.sign_in_provider import OpenIdProvider
 from hubmere.endpoints.stream import StreamSession
 from hubmere.model.addresses import Addresses
 from hubmere.model.clock import Clock
 from hubmere.model.history import HistoryStore
+from hubmere.node.identity import portal_providers
 from hubmere.node.memory import memory_budget_bytes, trim_memory
 from hubmere.node.tls import NodeTls, read_certificate
 from hubmere.portal import Portal
@@ -204,15 +206,30 @@ class NodeEndpoints:
         facts = NodeFacts(
             version=__version__, data_folder=self._data_folder, read_certificate=partial(read_certificate, tls)
         )
-        self._portal = Portal(self._broker, self._clock, self.addresses, self._history, facts, CapturedFolders())
         if self._open_identity is not None:
             self.local_identity = self._open_identity(self.addresses)
             for segment in self.local_identity.issuer.mounts:
                 app.mount(segment, self.local_identity.issuer)
+        self._portal = Portal(
+            self._broker,
+            self._clock,
+            self.addresses,
+            self._history,
+            facts,
+            CapturedFolders(),
+            providers=self._sign_in_providers(),
+        )
         app.mount("portal", self._portal, is_home=True)
         for account in self._broker.blob_accounts.names:
             app.mount_blobs(account, max_bytes=self._settings.blob_max_bytes)
         return app
+
+    def _sign_in_providers(self) -> list[OpenIdProvider]:
+        """The issuers at which people may sign in to the portal."""
+        found = portal_providers(self._settings)
+        if self.local_identity is not None:
+            found.append(self.local_identity.portal)
+        return [OpenIdProvider(each, self._clock) for each in found]
 
     async def stop(self) -> None:
         """Close the ports, and close every connection as its protocol prescribes."""

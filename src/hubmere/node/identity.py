@@ -6,6 +6,7 @@ from hubmere.broker.identity.identities import Identities
 from hubmere.broker.identity.keys import IssuerKeys, MalformedKeys, TrustedKey, read_key_set, read_pem
 from hubmere.broker.identity.tokens import TrustedIssuer
 from hubmere.endpoints.issuer_keys import KeyFetcher
+from hubmere.endpoints.sign_in_provider import ProviderSettings
 from hubmere.model.clock import Clock
 from hubmere.settings import BadSettings, IssuerSetting, Problem, Settings
 
@@ -17,6 +18,22 @@ def build_identities(settings: Settings) -> Identities:
     if problems:
         raise BadSettings(problems)
     return Identities(issuers, algorithms=settings.token_algorithms, skew_s=int(settings.clock_skew_s))
+
+
+def portal_providers(settings: Settings) -> list[ProviderSettings]:
+    """The issuers of the settings at which people may sign in to the portal: those with a client id."""
+    return [
+        ProviderSettings(
+            name=one.name,
+            issuer=one.issuer,
+            client_id=one.client_id,
+            client_secret=one.client_secret,
+            scopes=one.scopes,
+            ca_file=None if one.ca_file is None else str(one.ca_file),
+        )
+        for one in settings.identity.issuers
+        if one.client_id
+    ]
 
 
 def start_fetching(identities: Identities, settings: Settings, clock: Clock) -> KeyFetcher:

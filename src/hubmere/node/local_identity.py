@@ -6,18 +6,21 @@ derived from the administrator's token, so that they stay the same for one data 
 
 import hmac
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
+from urllib.parse import urlsplit
 
 from hubmere.broker.broker import Broker
 from hubmere.broker.identity.keys import IssuerKeys, read_key_set
 from hubmere.broker.identity.tokens import TrustedIssuer
 from hubmere.broker.management.manager import Actor, Done
 from hubmere.endpoints.http.context import await_change
-from hubmere.endpoints.http.identity.app import TENANT, LocalIssuer
+from hubmere.endpoints.http.identity.app import DEFAULT_AUDIENCE, TENANT, LocalIssuer
+from hubmere.endpoints.http.identity.authorize import Authorizations
 from hubmere.endpoints.http.identity.directory import Application, Directory, User, derived_id
 from hubmere.endpoints.http.identity.signing import Signer, generate_key
+from hubmere.endpoints.sign_in_provider import ProviderSettings
 from hubmere.model.addresses import Addresses
 from hubmere.model.clock import Clock
 from hubmere.model.entity import RoleAssignment
@@ -27,6 +30,11 @@ from hubmere.settings import Settings
 from hubmere.store.secrets import NodeSecrets
 
 _OWNER = "hubmere-owner"
+# The portal as a client of the issuer, and its name on the sign-in page.
+_PORTAL_ID = derived_id("client", "hubmere-portal")
+_PROVIDER = "the local issuer"
+_CALLBACK = "/portal/sign-in/callback"
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # Derives the ids of assignments, so that a restart finds its own.
 _ASSIGNMENTS = uuid.UUID("0d4f4e0a-7f0e-4d43-8c2a-52c6d1c9a9d7")
 
@@ -37,6 +45,7 @@ class LocalIdentity:
 
     issuer: LocalIssuer
     ready: ReadyIdentity
+    portal: ProviderSettings
 
 
 def build_directory(settings: Settings, secrets: NodeSecrets) -> Directory:
@@ -102,7 +111,12 @@ def _wanted_assignments(directory: Directory, broker: Broker, namespace: str) ->
 
 
 def open_local_identity(
-    directory: Directory, broker: Broker, secrets: NodeSecrets, addresses: Addresses, clock: Clock
+    directory: Directory,
+    broker: Broker,
+    secrets: NodeSecrets,
+    addresses: Addresses,
+    clock: Clock,
+    host_names: Iterable[str],
 ) -> LocalIdentity:
     """The issuer at the node's addresses; the node trusts it from now on."""
     authority = f"https://{addresses.host}:{addresses.https}"
@@ -110,10 +124,29 @@ def open_local_identity(
     keys = IssuerKeys(signer.issuer, read_key_set(signer.key_set))
     broker.access.identities.trust(TrustedIssuer(keys=keys))
     header = _derived_secret(secrets, "managed identity")
-    issuer = LocalIssuer(signer, directory, clock, identity_header=header)
+    known = frozenset((*_LOOPBACK, *host_names))
+    authorizations = Authorizations(directory, _PORTAL_ID, lambda url: _is_portal(url, known))
+    issuer = LocalIssuer(signer, directory, clock, authorizations, identity_header=header)
     token_file = secrets.write_federated_token(signer.federated_token(directory.owner))
     ready = _ready(directory.owner, signer.issuer, authority, header, addresses, str(token_file.resolve()))
-    return LocalIdentity(issuer=issuer, ready=ready)
+    portal = ProviderSettings(
+        name=_PROVIDER,
+        issuer=signer.issuer,
+        client_id=_PORTAL_ID,
+        scopes=("openid", "profile", f"{DEFAULT_AUDIENCE}/.default"),
+        ca_file=addresses.ca_file,
+    )
+    return LocalIdentity(issuer=issuer, ready=ready, portal=portal)
+
+
+def _is_portal(url: str, hosts: frozenset[str]) -> bool:
+    """Whether an address is the portal's, on this node: at any port, because of port mappings."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    is_http = parts.scheme in ("http", "https") and not parts.query and not parts.fragment and "@" not in parts.netloc
+    return is_http and (parts.hostname or "") in hosts and parts.path == _CALLBACK
 
 
 def _ready(

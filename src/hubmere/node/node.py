@@ -112,7 +112,9 @@ class Node:
         secrets = self._storage.secrets
         directory = build_directory(self._settings, secrets)
         await assign_roles(directory, broker, self._settings.namespace, self._actor)
-        return lambda addresses: open_local_identity(directory, broker, secrets, addresses, self._clock)
+        return lambda addresses: open_local_identity(
+            directory, broker, secrets, addresses, self._clock, self._host_names()
+        )
 
     def _build_broker(self) -> Broker:
         settings, storage = self._settings, self._storage

@@ -10,7 +10,7 @@ thread when the portal is first used.
 import asyncio
 import importlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, Protocol
 from urllib.parse import parse_qs, quote, urlencode
 
@@ -20,10 +20,12 @@ from hubmere.model.captured_files import CapturedFiles
 from hubmere.model.clock import Clock
 from hubmere.model.errors import Refusal
 from hubmere.model.history import HistoryStore
+from hubmere.model.sign_in import SignInFailed, SignInProvider
 from hubmere.portal import sign_in_page
 from hubmere.portal.logins import Login, Logins
 from hubmere.portal.node_facts import NodeFacts
 from hubmere.portal.portal_session import PortalSession
+from hubmere.portal.provider_sign_in import LIFETIME_S, ProviderSignIns
 from hubmere.portal.recorder import Recorder
 from hubmere.portal.sampler import Sampler
 
@@ -39,9 +41,13 @@ SESSION_KEY = "hubmere.portal_session"
 SIGN_IN_PATH = "/sign-in"
 # A program with the administrator token gets a new one-time link here (`hubmere portal`).
 LINK_PATH = "/sign-in-link"
+# Leads to the page of an identity provider, and where that one sends the person back.
+PROVIDER_PATH = f"{SIGN_IN_PATH}/with"
+CALLBACK_PATH = f"{SIGN_IN_PATH}/callback"
 _BEARER = "bearer"
 _PAGES_MODULE = "hubmere.portal.nicegui_app"
 _NEXT = "next"
+_PROVIDER = "provider"
 # All pages of namespaces are below this path.
 _PAGES_PREFIX = "/n/"
 _MAX_NEXT = 2000
@@ -95,6 +101,7 @@ class Portal:
         facts: NodeFacts,
         captured: CapturedFiles,
         *,
+        providers: Sequence[SignInProvider] = (),
         load: Load | None = None,
     ) -> None:
         self._broker = broker
@@ -103,6 +110,7 @@ class Portal:
         self._facts = facts
         self._captured = captured
         self._logins = Logins(broker)
+        self._provider_sign_ins = ProviderSignIns(broker, clock, providers)
         self._sampler = Sampler(broker, clock)
         self._recorder = Recorder(broker, clock, self._sampler, history)
         self._load_pages = load or _load_pages
@@ -127,6 +135,10 @@ class Portal:
             await _respond(send, _FORBIDDEN, b"Cross-origin request refused: only pages of this portal may send it.")
         elif path == SIGN_IN_PATH:
             await self._serve_sign_in(scope, receive, send)
+        elif path == PROVIDER_PATH:
+            await self._begin_at_provider(scope, send)
+        elif path == CALLBACK_PATH:
+            await self._finish_at_provider(scope, send)
         elif path == "/" and scope["query_string"].startswith(f"{_TOKEN}=".encode()):
             await self._redeem(scope, send)
         elif login is None:
@@ -152,14 +164,13 @@ class Portal:
     # --- signing in ---
 
     async def _serve_sign_in(self, scope: Scope, receive: Receive, send: Send) -> None:
-        action = f"{scope['root_path']}{SIGN_IN_PATH}"
         # Load the other pages now: the visitor needs them as soon as the sign-in succeeds.
         self._start_loading()
         if scope["method"] != "POST":
             wanted = parse_qs(scope["query_string"].decode("latin-1")).get(_NEXT, [""])[0]
             cookie = _cookies(scope).get(_cookie_name(scope), "")
             notice = self._logins.end_reason(cookie, self._clock.monotonic())
-            await _respond(send, 200, sign_in_page.render(action, notice=notice, next_page=_local_page(wanted)))
+            await _respond(send, 200, self._sign_in_page(scope, notice=notice, next_page=_local_page(wanted)))
             return
         form = await sign_in_page.read_form(receive)
         if form is None:
@@ -170,7 +181,8 @@ class Portal:
             cookie = self._logins.sign_in(credential, _peer(scope), *self._times())
         except Refusal as refusal:
             log.info("refused a sign-in: %s", refusal.text(), extra={"peer": _peer(scope)})
-            await _respond(send, 401, sign_in_page.render(action, refusal.text(), next_page=_local_page(next_page)))
+            page = self._sign_in_page(scope, refusal.text(), next_page=_local_page(next_page))
+            await _respond(send, 401, page)
             return
         await self._set_cookie(scope, send, cookie, _local_page(next_page))
 
@@ -194,19 +206,53 @@ class Portal:
             cookie = self._logins.redeem(code, *self._times())
         except Refusal:
             log.info("refused an invalid or used one-time link", extra={"peer": _peer(scope)})
-            page = sign_in_page.render(
-                f"{scope['root_path']}{SIGN_IN_PATH}", "This link has already been used, or it is incomplete."
-            )
+            page = self._sign_in_page(scope, "This link has already been used, or it is incomplete.")
             await _respond(send, 401, page)
             return
         await self._set_cookie(scope, send, cookie)
 
-    async def _set_cookie(self, scope: Scope, send: Send, cookie: str, next_page: str = "") -> None:
+    def _sign_in_page(self, scope: Scope, error: str | None = None, *, notice: str = "", next_page: str = "") -> bytes:
+        prefix = scope["root_path"]
+        providers = [
+            (name, f"{prefix}{PROVIDER_PATH}?{urlencode({_PROVIDER: name, _NEXT: next_page})}")
+            for name in self._provider_sign_ins.names
+        ]
+        action = f"{prefix}{SIGN_IN_PATH}"
+        return sign_in_page.render(action, error, notice=notice, next_page=next_page, providers=providers)
+
+    async def _begin_at_provider(self, scope: Scope, send: Send) -> None:
+        """Send the browser to the page of an identity provider."""
+        self._start_loading()
+        query = _query(scope)
+        next_page = _local_page(query.get(_NEXT, ""))
+        redirect_uri = f"{_origin(scope)}{scope['root_path']}{CALLBACK_PATH}"
+        try:
+            url, secret = await self._provider_sign_ins.begin(query.get(_PROVIDER, ""), redirect_uri, next_page)
+        except SignInFailed as failure:
+            await _respond(send, 502, self._sign_in_page(scope, failure.text(), next_page=next_page))
+            return
+        await _redirect(send, url, [(b"set-cookie", _provider_cookie(scope, secret, LIFETIME_S))])
+
+    async def _finish_at_provider(self, scope: Scope, send: Send) -> None:
+        """Sign in a person whom an identity provider has sent back."""
+        self._start_loading()
+        secret = _cookies(scope).get(_provider_cookie_name(scope), "")
+        try:
+            person = await self._provider_sign_ins.finish(_query(scope), secret)
+            cookie = self._logins.sign_in_person(person.access_token, person.name, _peer(scope), *self._times())
+        except Refusal as refusal:
+            log.info("refused a sign-in at an identity provider: %s", refusal.text(), extra={"peer": _peer(scope)})
+            await _respond(send, 401, self._sign_in_page(scope, refusal.text()))
+            return
+        ended = (b"set-cookie", _provider_cookie(scope, "", 0))
+        await self._set_cookie(scope, send, cookie, _local_page(person.next_page), [ended])
+
+    async def _set_cookie(self, scope: Scope, send: Send, cookie: str, next_page: str = "", more: Headers = ()) -> None:
         log.info("signed in", extra={"peer": _peer(scope)})
         secure = "; Secure" if scope["scheme"] == "https" else ""
         path = scope["root_path"]
         text = f"{_cookie_name(scope)}={cookie}; Path={path}; HttpOnly; SameSite=Lax{secure}"
-        await _redirect(send, f"{path}{next_page or '/'}", [(b"set-cookie", text.encode())])
+        await _redirect(send, f"{path}{next_page or '/'}", [(b"set-cookie", text.encode()), *more])
 
     def _login_of(self, scope: Scope) -> Login | None:
         """The login that the request's cookie refers to; None if it has ended or its credential is no longer valid."""
@@ -309,6 +355,27 @@ def _cookie_name(scope: Scope) -> str:
     """A cookie name that contains the port: browsers share cookies between all ports of a host."""
     server = scope.get("server") or ("", 0)
     return f"hubmere-portal-{server[1]}"
+
+
+def _provider_cookie_name(scope: Scope) -> str:
+    return f"{_cookie_name(scope)}-provider"
+
+
+def _provider_cookie(scope: Scope, secret: str, seconds: int) -> bytes:
+    """The cookie by which the browser is known that began a sign-in; `seconds` of 0 deletes it."""
+    secure = "; Secure" if scope["scheme"] == "https" else ""
+    path = f"{scope['root_path']}{SIGN_IN_PATH}"
+    text = f"{_provider_cookie_name(scope)}={secret}; Path={path}; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}"
+    return text.encode()
+
+
+def _query(scope: Scope) -> Mapping[str, str]:
+    return {name: values[0] for name, values in parse_qs(scope["query_string"].decode("latin-1")).items()}
+
+
+def _origin(scope: Scope) -> str:
+    """The origin under which the browser sees the portal."""
+    return f"{scope['scheme']}://{_header(scope, b'host') or ''}"
 
 
 def _cookies(scope: Scope) -> Mapping[str, str]:

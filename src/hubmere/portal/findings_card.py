@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from nicegui import ui
 
 from hubmere.broker import ConnectionView, HubView
-from hubmere.model.entity import Rights
 from hubmere.portal import theme
 from hubmere.portal.doctor import Finding, Observer, Snapshot, findings, links_by_reader
 from hubmere.portal.portal_session import PageContext
@@ -47,9 +46,9 @@ class Doctor:
 def _readable_hubs(context: PageContext) -> list[HubView]:
     hubs = context.hubs()
     # The Listen right on the namespace covers all hubs: skip the check of each of up to a thousand hubs.
-    if context.may(Rights.LISTEN):
+    if context.may_view():
         return hubs
-    return [hub for hub in hubs if context.may(Rights.LISTEN, hub)]
+    return [hub for hub in hubs if context.may_view(hub)]
 
 
 class FindingsCard:

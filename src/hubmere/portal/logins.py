@@ -11,9 +11,9 @@ import secrets
 from collections.abc import Callable
 from hashlib import sha256
 
-from hubmere.broker import AdminToken, Broker, Caller, ConnectionStringCredential
+from hubmere.broker import AdminToken, BearerToken, Broker, Caller, ConnectionStringCredential
 from hubmere.model.connection_string import ConnectionString
-from hubmere.model.errors import InvalidSignature, Refusal, Unauthorized
+from hubmere.model.errors import ExpiredToken, InvalidSignature, Refusal, RoleMissing, Unauthorized
 
 # Maximum number of logins, each a few hundred bytes; beyond it the login that was idle longest is removed.
 MAX_LOGINS = 1000
@@ -28,6 +28,12 @@ _END_IDLE = f"You were signed out after {IDLE_SECONDS / 3600:.0f} hours without 
 _END_CREDENTIAL = (
     "You were signed out because your credential is no longer valid: its key was regenerated, its rule was changed or "
     "deleted, or the network rules no longer allow your address."
+)
+_END_EXPIRED = "You were signed out because your sign-in at the identity provider has expired."
+_END_NO_ROLE = "You were signed out because no role is assigned to you any more."
+_NO_ROLE = (
+    "You are signed in at the identity provider as {name}, but no role is assigned to you here. Ask an owner for a "
+    "role assignment for your object id {id}."
 )
 _NOT_A_CREDENTIAL = (
     "This is neither a connection string nor the administrator token of this node. A connection string starts with "
@@ -63,9 +69,11 @@ class NotSignedIn(Unauthorized):
 class Login:
     """One signed-in browser. Thread rule: the owner's thread only."""
 
-    __slots__ = ("_caller", "_last_used_at", "_sign_in", "end_reason", "theme")
+    __slots__ = ("_caller", "_last_used_at", "_sign_in", "end_reason", "name", "theme")
 
-    def __init__(self, sign_in: SignIn, caller: Caller, now: float) -> None:
+    def __init__(self, sign_in: SignIn, caller: Caller, now: float, name: str = "") -> None:
+        # The name of a person who has signed in at an identity provider.
+        self.name = name
         self._sign_in = sign_in
         self._caller = caller
         self._last_used_at = now
@@ -102,7 +110,7 @@ class Login:
             try:
                 self._caller = self._sign_in(now_s)
             except Refusal as refusal:
-                self.end_reason = _END_CREDENTIAL
+                self.end_reason = _end_reason(refusal)
                 raise SignedOut from refusal
         self._last_used_at = now
         return self._caller
@@ -141,6 +149,14 @@ class Logins:
         except InvalidSignature:
             raise NotSignedIn(_WRONG_KEY) from None
 
+    def sign_in_person(self, access_token: str, name: str, peer: str, now: float, now_s: float) -> str:
+        """Open a login with an access token of an identity provider. Returns the value of its cookie."""
+        shown, broker = BearerToken(access_token), self._broker
+        try:
+            return self._open(lambda at_s: broker.sign_in_person(shown, address=peer, now_s=at_s), now, now_s, name)
+        except RoleMissing:
+            raise NotSignedIn(_NO_ROLE.format(name=name, id=broker.access.identities.id_of(access_token))) from None
+
     def redeem(self, code: str, now: float, now_s: float) -> str:
         """Open a login of the administrator with the one-time code. Returns the value of its cookie."""
         expected = self._link_code
@@ -161,11 +177,11 @@ class Logins:
             return ""
         return _END_IDLE if login.is_open and login.is_idle(now) else login.end_reason
 
-    def _open(self, sign_in: SignIn, now: float, now_s: float) -> str:
+    def _open(self, sign_in: SignIn, now: float, now_s: float, name: str = "") -> str:
         caller = sign_in(now_s)
         self._make_room()
         cookie = secrets.token_urlsafe(_COOKIE_BYTES)
-        self._by_digest[_digest(cookie)] = Login(sign_in, caller, now)
+        self._by_digest[_digest(cookie)] = Login(sign_in, caller, now, name)
         return cookie
 
     def _make_room(self) -> None:
@@ -173,6 +189,12 @@ class Logins:
         if len(self._by_digest) >= MAX_LOGINS:
             logins = self._by_digest
             del logins[min(logins, key=lambda digest: (logins[digest].is_open, logins[digest].last_used_at))]
+
+
+def _end_reason(refusal: Refusal) -> str:
+    if isinstance(refusal, ExpiredToken):
+        return _END_EXPIRED
+    return _END_NO_ROLE if isinstance(refusal, RoleMissing) else _END_CREDENTIAL
 
 
 def _digest(cookie: str) -> bytes:

@@ -21,12 +21,28 @@ from hubmere.portal.pages import (
     network,
     overview,
     recovery,
+    roles,
     scale,
 )
 from hubmere.portal.pages.routes import register_not_found
 
 # Each module registers its page when it is imported.
-PAGES = (network, recovery, overview, hub, explorer, groups, group, scale, capture, captured, access, links, audit)
+PAGES = (
+    network,
+    recovery,
+    overview,
+    hub,
+    explorer,
+    groups,
+    group,
+    scale,
+    capture,
+    captured,
+    access,
+    roles,
+    links,
+    audit,
+)
 
 # A page that loses its connection can reconnect within this time; after that the node discards its state.
 _RECONNECT_SECONDS = 10.0

@@ -17,7 +17,8 @@ from hubmere.model.addresses import Addresses
 from hubmere.model.captured_files import CapturedFiles
 from hubmere.model.clock import Clock
 from hubmere.model.entity import Rights
-from hubmere.model.errors import Refusal
+from hubmere.model.errors import Refusal, RoleMissing
+from hubmere.model.roles import Control
 from hubmere.portal.logins import Login
 from hubmere.portal.node_facts import NodeFacts
 from hubmere.portal.recorder import Recorder
@@ -113,13 +114,37 @@ class PageContext:
         return self.caller.covers()
 
     def may(self, right: Rights, hub: HubView | None = None) -> bool:
-        """Whether the person has a right on the namespace or on one of its hubs."""
-        return self.caller.may(right, None if hub is None else hub.name)
+        """Whether the person has a right on the namespace or on one of its hubs.
+
+        Roles of the management plane count: one that may write includes Manage, and one that may read is any right.
+        """
+        caller, name = self.caller, None if hub is None else hub.name
+        if caller.may(right, name):
+            return True
+        needed = Control.READ if right == Rights.ALL else Control.WRITE
+        return bool(right & Rights.MANAGE) and caller.controls(name) >= needed
+
+    def may_view(self, hub: HubView | None = None) -> bool:
+        """Whether the person may see readers, groups and lag, but no events: by Listen or by a role that reads."""
+        name = None if hub is None else hub.name
+        return self.caller.may(Rights.LISTEN, name) or self.caller.controls(name) >= Control.READ
 
     def require(self, right: Rights, hub: HubView | None = None) -> None:
         """Raise a refusal unless the person has a right on the namespace or on one of its hubs."""
         caller = self.caller
-        caller.require(right, caller.resource() if hub is None else caller.resource(hub.name), self.session.now_s)
+        if not self.may(right, hub):
+            caller.require(right, caller.resource() if hub is None else caller.resource(hub.name), self.session.now_s)
+
+    def require_view(self, hub: HubView | None = None) -> None:
+        """Raise a refusal unless the person may see readers, groups and lag."""
+        if not self.may_view(hub):
+            self.require(Rights.LISTEN, hub)
+
+    def require_control(self, control: Control, hub: HubView | None = None) -> None:
+        """Raise a refusal unless a role or the Manage right gives so much control of the namespace or a hub."""
+        caller, name = self.caller, None if hub is None else hub.name
+        if caller.controls(name) < control:
+            raise RoleMissing(control.name, str(caller.resource() if name is None else caller.resource(name)))
 
     def url(self, page: str, **query: str) -> str:
         """The URL of a page of this namespace, relative to the portal."""

@@ -4,7 +4,7 @@ It is the only page that is served without a login, so it works before the page 
 credential, and reads a bounded form.
 """
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from html import escape
 from typing import Any
 from urllib.parse import parse_qs
@@ -34,6 +34,10 @@ input { width: 100%; font: inherit; padding: .6rem .7rem; border: 1px solid var(
 button { margin-top: 1rem; width: 100%; font: inherit; font-weight: 600; padding: .65rem; border: 0;
   border-radius: 8px; background: var(--accent); color: var(--card); cursor: pointer; }
 input:focus-visible, button:focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
+.or { margin: 1rem 0 0; text-align: center; }
+.provider { display: block; margin-top: .75rem; text-align: center; font-weight: 600; padding: .6rem;
+  color: var(--accent); border: 1px solid var(--accent); border-radius: 8px; text-decoration: none; }
+a.provider:focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
 .error { color: var(--error); margin: 1rem 0 0; }
 .notice { border-left: 4px solid var(--accent); padding: .25rem .75rem; color: var(--ink); }
 """
@@ -49,13 +53,22 @@ you can see and do.</p>{notice}
 <label for="credential">Connection string or token</label>
 <input id="credential" name="credential" type="password" autocomplete="current-password" required autofocus
   spellcheck="false">
-<button type="submit">Sign in</button>{alert}</form></main></body></html>
+<button type="submit">Sign in</button>{alert}</form>{providers}</main></body></html>
 """
 
 
-def render(action: str, error: str | None = None, *, notice: str = "", next_page: str = "") -> bytes:
-    """The sign-in page as HTML, with the error of the previous attempt. `notice` is the reason why the person was
-    signed out, `next_page` is the page that opens after the sign-in.
+def render(
+    action: str,
+    error: str | None = None,
+    *,
+    notice: str = "",
+    next_page: str = "",
+    providers: Sequence[tuple[str, str]] = (),
+) -> bytes:
+    """The sign-in page as HTML, with the error of the previous attempt.
+
+    `notice` is the reason why the person was signed out, `next_page` is the page that opens after the sign-in.
+    `providers` are names of identity providers, and the addresses at which a sign-in there begins.
     """
     return _PAGE.format(
         style=_STYLE,
@@ -63,7 +76,15 @@ def render(action: str, error: str | None = None, *, notice: str = "", next_page
         alert="" if error is None else f'<p class="error" role="alert">{escape(error)}</p>',
         notice=f'<p class="notice" role="status">{escape(notice)}</p>' if notice else "",
         next=escape(next_page),
+        providers=_links(providers),
     ).encode()
+
+
+def _links(providers: Sequence[tuple[str, str]]) -> str:
+    links = "".join(
+        f'<a class="provider" href="{escape(url)}">Sign in with {escape(name)}</a>' for name, url in providers
+    )
+    return f'<p class="or">or</p>{links}' if links else ""
 
 
 async def read_form(receive: Receive) -> tuple[str, str] | None:

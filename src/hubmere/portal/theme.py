@@ -11,8 +11,10 @@ from urllib.parse import quote
 
 from nicegui import ui
 
+from hubmere.broker import Principal
 from hubmere.model.entity import Rights
 from hubmere.model.errors import PartitionOpening, Refusal
+from hubmere.model.roles import Control
 from hubmere.portal.app import SIGN_IN_PATH, sign_in_url
 from hubmere.portal.logins import SignedOut
 from hubmere.portal.portal_session import PageContext
@@ -108,18 +110,21 @@ class NavigationEntry:
     required: Rights
     # Whether the page needs a credential of the namespace rather than of one hub.
     needs_namespace: bool = False
+    # Whether a role that may read the management plane is enough.
+    is_for_readers: bool = False
 
 
 NAVIGATION: Sequence[NavigationEntry] = (
-    NavigationEntry("", "Overview", "insights", Rights.ALL),
+    NavigationEntry("", "Overview", "insights", Rights.ALL, is_for_readers=True),
     NavigationEntry("/explorer", "Explorer", "search", Rights.LISTEN | Rights.SEND),
-    NavigationEntry("/groups", "Groups", "groups", Rights.LISTEN),
-    NavigationEntry("/scale", "Scale", "speed", Rights.ALL, needs_namespace=True),
-    NavigationEntry("/capture", "Capture", "inventory_2", Rights.ALL),
+    NavigationEntry("/groups", "Groups", "groups", Rights.LISTEN, is_for_readers=True),
+    NavigationEntry("/scale", "Scale", "speed", Rights.ALL, needs_namespace=True, is_for_readers=True),
+    NavigationEntry("/capture", "Capture", "inventory_2", Rights.ALL, is_for_readers=True),
     NavigationEntry("/access", "Access", "vpn_key", Rights.MANAGE),
+    NavigationEntry("/roles", "Roles", "badge", Rights.MANAGE, is_for_readers=True),
     NavigationEntry("/network", "Network", "lan", Rights.MANAGE, needs_namespace=True),
     NavigationEntry("/recovery", "Recovery", "sync_alt", Rights.MANAGE, needs_namespace=True),
-    NavigationEntry("/links", "Links", "device_hub", Rights.LISTEN),
+    NavigationEntry("/links", "Links", "device_hub", Rights.LISTEN, is_for_readers=True),
     NavigationEntry("/audit", "Audit", "fact_check", Rights.MANAGE, needs_namespace=True),
 )
 _THEMES: Mapping[bool | None, tuple[bool | None, str, str]] = {
@@ -159,7 +164,7 @@ def _navigation(context: PageContext, page: str) -> ui.element:
     principal, covers_namespace = context.caller.principal, context.covers_namespace
     with ui.element("nav").classes("h-nav").props('aria-label="Pages"') as navigation:
         for entry in NAVIGATION:
-            if not principal.rights.allows(entry.required) or (entry.needs_namespace and not covers_namespace):
+            if not _is_shown(entry, principal) or (entry.needs_namespace and not covers_namespace):
                 continue
             with ui.link(target=context.url(entry.page)) as link:
                 ui.icon(entry.icon).props('aria-hidden="true"')
@@ -167,6 +172,13 @@ def _navigation(context: PageContext, page: str) -> ui.element:
             if entry.page == page:
                 link.props('aria-current="page"')
     return navigation
+
+
+def _is_shown(entry: NavigationEntry, principal: Principal) -> bool:
+    control = principal.control_anywhere
+    if principal.rights.allows(entry.required) or (entry.is_for_readers and control >= Control.READ):
+        return True
+    return bool(entry.required & Rights.MANAGE) and control >= Control.WRITE
 
 
 def _header(context: PageContext, navigation: ui.element, dark: ui.dark_mode) -> None:
@@ -212,7 +224,9 @@ def _namespace_choice(context: PageContext) -> None:
 
 
 def _principal_label(context: PageContext) -> str:
-    principal = context.caller.principal
+    principal, name = context.caller.principal, context.session.login.name
+    if name:
+        return name
     return "Administrator" if principal.is_admin else f"{principal.rule} ({', '.join(principal.rights.names)})"
 
 

@@ -19,7 +19,7 @@ from hubmere.settings.problems import Problem
 TABLE = "identity"
 ISSUERS, APPLICATIONS, USERS = "issuers", "applications", "users"
 _HIDDEN = "(hidden)"
-_SECRETS = ("secret", "password")
+_SECRETS = ("secret", "password", "client_secret")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _MAX_NAME_CHARACTERS = 64
 
@@ -35,6 +35,9 @@ class IssuerSetting:
     ca_file: Path | None = None  # None: the authorities that the system trusts
     id_claims: tuple[str, ...] = ("oid", "sub")
     groups_claim: str = "groups"
+    client_id: str = ""  # that of the portal; empty: nobody signs in to the portal there
+    client_secret: str = field(default="", repr=False)
+    scopes: tuple[str, ...] = ("openid", "profile", "https://eventhubs.azure.net/.default")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +85,9 @@ ISSUER_KEYS: Mapping[str, Kind[Any]] = {
     "ca_file": OPTIONAL_PATH,
     "id_claims": _TEXTS,
     "groups_claim": TEXT,
+    "client_id": TEXT,
+    "client_secret": Kind("TEXT", "the client secret", read_text),
+    "scopes": _TEXTS,
 }
 APPLICATION_KEYS: Mapping[str, Kind[Any]] = {
     "client_id": TEXT,

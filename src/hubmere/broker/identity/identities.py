@@ -1,12 +1,20 @@
 """Identities: from the text of a token to its holder, for one namespace or for its management."""
 
+import hmac
 from collections.abc import Callable, Collection
 from hashlib import sha256
 from urllib.parse import urlsplit
 
 from hubmere.broker.identity.grants import Identity
 from hubmere.broker.identity.keys import ALGORITHMS
-from hubmere.broker.identity.tokens import TokenVerifier, TrustedIssuer, VerifiedToken, unverified_audiences
+from hubmere.broker.identity.tokens import (
+    TokenVerifier,
+    TrustedIssuer,
+    VerifiedToken,
+    unverified_audiences,
+    unverified_claims,
+)
+from hubmere.model.errors import InvalidAudience, InvalidIssuer, MalformedToken
 from hubmere.model.names import fold
 
 # Audiences of tokens for the service (reference: service 2); a path of the namespace is allowed as well.
@@ -14,6 +22,9 @@ DATA_AUDIENCE = "https://eventhubs.azure.net"
 MANAGEMENT_AUDIENCES = ("https://management.azure.com", "https://management.core.windows.net")
 # Storage libraries ask for tokens for this audience, whatever the name of the account is.
 STORAGE_AUDIENCES = ("https://storage.azure.com",)
+# Claims with the name of a person, for display.
+_NAME_CLAIMS = ("preferred_username", "upn", "email", "name")
+_MAX_NAME_CHARACTERS = 128
 _SCHEMES = ("https", "http", "sb", "amqps")
 # Verified tokens that are kept: one per client that is sending now; each entry is about 1 KB.
 _MAX_KNOWN_TOKENS = 4096
@@ -71,6 +82,27 @@ class Identities:
         token.require_audience(is_accepted, namespace)
         token.require_times(now_s, self._skew_s)
         return token.identity, token.expires_at_s + self._skew_s
+
+    def verify_id_token(self, text: str, issuer: str, client_id: str, nonce: str, now_s: float) -> str:
+        """The name of the person in an ID token (OpenID Connect Core 1.0, 3.1.3.7); raises what is wrong with it."""
+        token = self._verifier.verify(text, now_s)
+        if token.issuer.issuer != issuer:
+            raise InvalidIssuer
+        if client_id not in token.audiences:
+            raise InvalidAudience("another client", client_id)
+        token.require_times(now_s, self._skew_s)
+        claims = unverified_claims(text)
+        given = claims.get("nonce")
+        if not isinstance(given, str) or not hmac.compare_digest(given.encode(errors="replace"), nonce.encode()):
+            raise MalformedToken("The ID token belongs to another sign-in: its nonce is not the one that was sent.")
+        names = (claims.get(name) for name in _NAME_CLAIMS)
+        found = next((name for name in names if isinstance(name, str) and name), token.identity.id)
+        return found[:_MAX_NAME_CHARACTERS]
+
+    def id_of(self, text: str) -> str:
+        """The id of the holder of a token that was verified before; empty for any other."""
+        known = self._known.get(sha256(text.encode(errors="replace")).digest())
+        return "" if known is None else known.identity.id
 
     def _verified(self, text: str, now_s: float) -> VerifiedToken:
         digest = sha256(text.encode(errors="replace")).digest()

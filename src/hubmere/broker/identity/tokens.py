@@ -145,6 +145,11 @@ def unverified_audiences(text: str) -> tuple[str, ...]:
     return _audiences(_parse(text)[1])
 
 
+def unverified_claims(text: str) -> Claims:
+    """The claims of a token, whose signature the caller verifies; raises MalformedToken."""
+    return _parse(text)[1]
+
+
 def _parse(text: str) -> tuple[Claims, Claims]:
     if len(text) > MAX_TOKEN_BYTES:
         raise MalformedToken(f"A token has at most {MAX_TOKEN_BYTES} bytes.")

@@ -36,12 +36,12 @@ def group(context: PageContext, request: Request) -> None:
     """The page of a Kafka group, or of a consumer group of a hub."""
     name = request.query_params.get("group", "")
     if request.query_params.get("protocol") == KAFKA:
-        context.require(Rights.LISTEN)
+        context.require_view()
         administration(context).describe(name)
         _KafkaGroup(context, name)
     else:
         hub = context.hub(request.query_params.get("hub", ""))
-        context.require(Rights.LISTEN, hub)
+        context.require_view(hub)
         entity = context.session.broker.entities.group(hub.entity, name)
         _AmqpGroup(context, hub.name, str(entity.name))
 
@@ -70,7 +70,7 @@ class _KafkaGroup:
         theme.refresh_regularly(self._refresh)
 
     def _refresh(self) -> None:
-        self._context.require(Rights.LISTEN)
+        self._context.require_view()
         admin = administration(self._context)
         described, found = admin.describe(self._group_id), admin.overview(self._group_id)
         values = (str(found.state), f"Kafka, {found.type}", formatting.number(found.member_count))
@@ -254,7 +254,7 @@ class _AmqpGroup:
 
     def _refresh(self) -> None:
         hub = self._context.hub(self._hub)
-        self._context.require(Rights.LISTEN, hub)
+        self._context.require_view(hub)
         rows = amqp_positions(self._context.session.broker, hub, self._name)
         readers = len([row for row in rows if row.epoch is not None or row.reader])
         lag = formatting.number(sum(lag_by_group(rows).values()))

@@ -12,7 +12,6 @@ from nicegui import ui
 from nicegui.events import ValueChangeEventArguments
 
 from hubmere.broker import GroupAdministration, GroupOverview, HubView
-from hubmere.model.entity import Rights
 from hubmere.portal import formatting, theme
 from hubmere.portal.consumer_lag import AMQP, KAFKA, amqp_label, amqp_positions, kafka_label, lag_by_group
 from hubmere.portal.paged_table import Column, PagedTable
@@ -42,7 +41,7 @@ class Row:
 def groups(context: PageContext, _: Request) -> None:
     """The table of groups."""
     hub = None if context.covers_namespace else next(iter(context.hubs()), None)
-    context.require(Rights.LISTEN, hub)
+    context.require_view(hub)
     table = _Groups(context)
     theme.refresh_regularly(table.show)
 
@@ -163,7 +162,7 @@ def all_groups(context: PageContext) -> list[Row]:
     """Every group that the credential covers. Kafka groups need a credential of the namespace."""
     entities = context.session.broker.entities
     rows = [Row(AMQP, str(group.name), hub.name) for hub in context.hubs() for group in entities.groups(hub.entity)]
-    if context.covers_namespace and context.may(Rights.LISTEN):
+    if context.covers_namespace and context.may_view():
         rows += [Row(KAFKA, group_id) for group_id in administration(context).group_ids()]
     return rows
 

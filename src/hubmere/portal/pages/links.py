@@ -42,7 +42,7 @@ class _Reader:
 @page("/links", "Links")
 def links(context: PageContext, _: Request) -> None:
     """Tiles, findings, connections, readers and publishers."""
-    context.require(Rights.LISTEN, _only_hub(context))
+    context.require_view(_only_hub(context))
     theme.refresh_regularly(_LinksPage(context).refresh)
 
 

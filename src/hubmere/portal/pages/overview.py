@@ -59,7 +59,7 @@ class _Attention:
     def __init__(self, context: PageContext) -> None:
         self._context = context
         self._examine_at = 0.0
-        may_listen = any(context.may(Rights.LISTEN, hub) for hub in context.hubs()[:1]) or context.may(Rights.LISTEN)
+        may_listen = any(context.may_view(hub) for hub in context.hubs()[:1]) or context.may_view()
         self._doctor = Doctor(context) if may_listen else None
         self._card = FindingsCard("Needs attention") if may_listen else None
 

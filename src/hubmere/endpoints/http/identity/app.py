@@ -1,4 +1,4 @@
-"""The local issuer's endpoints: discovery, keys, tokens, device codes and managed identities.
+"""The local issuer's endpoints: discovery, keys, tokens, sign-in page, device codes and managed identities.
 
 It is served below `/adfs` on the HTTP and HTTPS ports, because identity libraries accept the tenant `adfs` at any
 authority without asking Microsoft about it. `/metadata` is the path of the instance metadata service, from which
@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, unquote_plus
 from starlette.responses import HTMLResponse, Response
 
 from hubmere.endpoints.http.context import Disconnected, Receive, Scope, Send, client_address, content_length, read_body
+from hubmere.endpoints.http.identity.authorize import Authorizations
 from hubmere.endpoints.http.identity.device_codes import INTERVAL_S, LIFETIME_S, DeviceCodes
 from hubmere.endpoints.http.identity.directory import Application, Directory, User
 from hubmere.endpoints.http.identity.signing import TOKEN_SECONDS, Signer
@@ -67,18 +68,29 @@ class LocalIssuer:
     # The first path segments below which it is served.
     mounts = (TENANT, METADATA)
 
-    def __init__(self, signer: Signer, directory: Directory, clock: Clock, *, identity_header: str) -> None:
+    def __init__(
+        self,
+        signer: Signer,
+        directory: Directory,
+        clock: Clock,
+        authorizations: Authorizations,
+        *,
+        identity_header: str,
+    ) -> None:
         self.signer = signer
         self._directory = directory
         self._clock = clock
         self._identity_header = identity_header
         self._codes = DeviceCodes()
+        self._authorizations = authorizations
         self._memory = MemoryBudget()
         self._routes: Mapping[tuple[str, str], Callable[[Scope, Form], Response]] = {
             ("GET", f"{TENANT}/.well-known/openid-configuration"): self._discover,
             ("GET", f"{TENANT}/discovery/keys"): self._list_keys,
             ("POST", f"{TENANT}/oauth2/token"): self._issue_token,
             ("POST", f"{TENANT}/oauth2/devicecode"): self._begin_device,
+            ("GET", f"{TENANT}/oauth2/authorize"): self._show_authorize_page,
+            ("POST", f"{TENANT}/oauth2/authorize"): self._sign_in_user,
             ("GET", f"{TENANT}/device"): self._show_device_page,
             ("POST", f"{TENANT}/device"): self._sign_in_device,
             ("GET", f"{TENANT}/msi/token"): self._issue_app_service_token,
@@ -121,16 +133,17 @@ class LocalIssuer:
                 "jwks_uri": f"{base}/discovery/keys",
                 "token_endpoint": f"{base}/oauth2/token",
                 "device_authorization_endpoint": f"{base}/oauth2/devicecode",
-                # Libraries expect one; nobody signs in there.
                 "authorization_endpoint": f"{base}/oauth2/authorize",
                 "response_types_supported": ["code"],
                 "subject_types_supported": ["public"],
                 "id_token_signing_alg_values_supported": ["RS256"],
-                "grant_types_supported": ["client_credentials", _DEVICE_GRANT],
+                "code_challenge_methods_supported": ["S256"],
+                "grant_types_supported": ["authorization_code", "client_credentials", _DEVICE_GRANT],
                 "token_endpoint_auth_methods_supported": [
                     "client_secret_post",
                     "client_secret_basic",
                     "private_key_jwt",
+                    "none",
                 ],
             }
         )
@@ -147,7 +160,9 @@ class LocalIssuer:
             return self._token(application, _audience(form), application.client_id)
         if grant in (_DEVICE_GRANT, "device_code"):
             return self._issue_device_token(form)
-        raise OAuthError("unsupported_grant_type", f"Use client_credentials or {_DEVICE_GRANT}.")
+        if grant == "authorization_code":
+            return self._issue_user_token(form)
+        raise OAuthError("unsupported_grant_type", f"Use authorization_code, client_credentials or {_DEVICE_GRANT}.")
 
     def _client(self, scope: Scope, form: Form) -> Application:
         """The application that a request authenticates: by a secret, or by a federated token."""
@@ -160,7 +175,7 @@ class LocalIssuer:
             return known
         raise OAuthError("invalid_client", "The application is unknown, or its secret or assertion is wrong.", 401)
 
-    def _token(self, holder: Application | User, audience: str, client_id: str) -> Response:
+    def _token(self, holder: Application | User, audience: str, client_id: str, nonce: str = "") -> Response:
         body: dict[str, object] = {
             "token_type": "Bearer",
             "expires_in": TOKEN_SECONDS,
@@ -168,9 +183,23 @@ class LocalIssuer:
             "access_token": self.signer.access_token(holder, audience, client_id),
         }
         if isinstance(holder, User):
-            body["id_token"] = self.signer.id_token(holder, client_id)
+            body["id_token"] = self.signer.id_token(holder, client_id, nonce)
         log.info("issued a token of '%s' for %s", holder.name, audience)
         return _json(body)
+
+    # --- authorization codes
+
+    def _show_authorize_page(self, _scope: Scope, form: Form) -> Response:
+        return self._authorizations.begin(form, self._clock.monotonic())
+
+    def _sign_in_user(self, _scope: Scope, form: Form) -> Response:
+        return self._authorizations.sign_in(form, self._clock.monotonic())
+
+    def _issue_user_token(self, form: Form) -> Response:
+        found = self._authorizations.redeem(form, self._clock.monotonic())
+        if found is None:
+            raise OAuthError("invalid_grant", "The code is unknown, used, expired, or of another client or verifier.")
+        return self._token(found.user, _audience({"scope": found.scope}), form.get("client_id", ""), found.nonce)
 
     # --- device codes
 

@@ -57,10 +57,11 @@ class Signer:
             claims["groups"] = list(holder.groups)
         return self._sign(claims, TOKEN_SECONDS)
 
-    def id_token(self, user: User, application: str) -> str:
+    def id_token(self, user: User, application: str, nonce: str = "") -> str:
         """The token that names the signed-in user to an application."""
         name = {"preferred_username": user.name, "name": user.name, "tid": "adfs"}
-        return self._sign({"aud": application, "sub": user.object_id, "oid": user.object_id} | name, TOKEN_SECONDS)
+        own = {"aud": application, "sub": user.object_id, "oid": user.object_id}
+        return self._sign(own | name | ({"nonce": nonce} if nonce else {}), TOKEN_SECONDS)
 
     def federated_token(self, application: Application) -> str:
         """The token by which a workload proves that it is the application."""
