@@ -4,9 +4,11 @@
 tests as well: clients of other languages, the browser, clusters, short torture and the installed wheel.
 
 A turn of a node's event loop of more than 150 ms of its own fails the test that runs, with the stack that was running.
+A socket or file that a test leaves open fails the last test of its file.
 No example of Hypothesis is judged by the clock.
 """
 
+import gc
 import os
 import tempfile
 from collections.abc import Generator
@@ -65,6 +67,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         is_azure = callspec is not None and callspec.params.get("store") == "az"
         if fixtures or is_azure or any(item.path.is_relative_to(folder) for folder in full):
             item.add_marker(pytest.mark.full)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _collect_garbage() -> Generator[None]:
+    """At the end of a file, so that what it leaves open fails it and not a test of another file."""
+    yield
+    gc.collect()
 
 
 class _StallPlugin:
