@@ -18,6 +18,7 @@ from hubmere.records.header import (
 from hubmere.store.engine import Chunk, LogConfig, LogId, log_id
 from hubmere.store.files import Files
 from hubmere.store.local import CLEAN_SHUTDOWN, LocalEngine
+from hubmere.store.log.commit import Job, Workers
 from hubmere.store.log.committed_file import COMMITTED
 from hubmere.store.log.log import LocalLog
 
@@ -107,6 +108,34 @@ def an_engine(root: Path, owner: Owner, files: Files | None = None, *, durabilit
     return LocalEngine(
         root, post=owner.post, files=files, threads=0, durability="fsync" if durability == "fsync" else "os"
     )
+
+
+class LateWorkers(Workers):
+    """A background thread that gets a processor late: its jobs run in turns of the owner, after those that wait."""
+
+    def __init__(self, owner: Owner) -> None:
+        super().__init__("late", 0)
+        self._owner = owner
+        self.is_late = True
+
+    @property
+    def limit(self) -> int:
+        return int(self.is_late)
+
+    def ensure_threads(self, count: int) -> None:
+        """There is none."""
+
+    def run(self, job: Job) -> None:
+        if self.is_late:
+            self._owner.post(job)
+        else:
+            job()
+
+
+def with_late_workers(engine: LocalEngine, owner: Owner) -> LateWorkers:
+    """Have everything that the engine does in the background done late."""
+    workers = engine._commit._background = LateWorkers(owner)
+    return workers
 
 
 def small_segments(**changes: object) -> LogConfig:

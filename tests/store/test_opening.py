@@ -101,12 +101,14 @@ def test_failure_is_an_answer_and_the_next_attempt_starts_anew(bench: Bench) -> 
 
 
 def test_log_that_is_deleted_while_it_is_opened_leaves_no_folder(bench: Bench) -> None:
-    """The hub is gone; a log of the same id can be opened again at once, and is empty."""
+    """The hub is gone; a log of the same id can be opened again, and is empty."""
     bench.open()
     assert bench.files.arrived.wait(PATIENCE_S)
-    bench.engine.delete(LOG_0)
+    deleted: list[str] = []
+    bench.engine.delete(LOG_0, lambda: deleted.append(LOG_0))
     bench.files.gate.set()
     bench.await_answers(1)
+    bench.owner.run_until(lambda: bool(deleted))
     after_deletion = log_ids(bench.engine)
 
     bench.open()

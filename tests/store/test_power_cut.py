@@ -11,7 +11,17 @@ from hubmere.records.header import read_header
 from hubmere.store.engine import LogId
 from hubmere.store.local import LocalEngine
 from hubmere.store.log.log import LocalLog
-from store.builders import LOG_0, LOG_1, Owner, a_batch, an_engine, compact, everything, small_segments
+from store.builders import (
+    LOG_0,
+    LOG_1,
+    Owner,
+    a_batch,
+    an_engine,
+    compact,
+    everything,
+    small_segments,
+    with_late_workers,
+)
 from store.faulty_files import FaultyFiles, Loss, PowerCut
 
 ROOT = Path("/data")
@@ -24,7 +34,7 @@ class Diary:
 
     def __init__(self) -> None:
         self.acknowledged: dict[LogId, list[tuple[int, bytes]]] = {LOG_0: [], LOG_1: []}
-        self.trimmed_to = 0
+        self.trimmed_to = self.durably_trimmed_to = 0
 
     def expect(self, log: LogId, batch: bytearray) -> Callable[[Receipt], None]:
         def note(receipt: Receipt) -> None:
@@ -34,10 +44,12 @@ class Diary:
         return note
 
 
-def a_life(files: FaultyFiles, diary: Diary) -> None:
+def a_life(files: FaultyFiles, diary: Diary, *, durability: str = "fsync", is_late: bool = False) -> None:
     """A short life of a log: appends, rolls, retention, compaction, trim, close."""
     owner = Owner()
-    engine = an_engine(ROOT, owner, files)
+    engine = an_engine(ROOT, owner, files, durability=durability)
+    background = with_late_workers(engine, owner)
+    background.is_late = is_late
     plain, compacted = engine.open_now(LOG_0, CONFIGS[LOG_0]), engine.open_now(LOG_1, CONFIGS[LOG_1])
     _append(compacted, LOG_1, a_batch(events=[(b"once", b"never written again")]), 1_000, diary)
     for step in range(12):
@@ -50,12 +62,15 @@ def a_life(files: FaultyFiles, diary: Diary) -> None:
     compact(compacted, 2_000)
     plain.trim(9)
     diary.trimmed_to = 9
+    diary.durably_trimmed_to = 0 if is_late else 9
     for log in (plain, compacted):
         log.apply_retention(2_000)
     owner.run()
+    diary.durably_trimmed_to = 9
     for step in range(3):
         _append(plain, LOG_0, a_batch([b"late"]), 3_000 + step, diary)
     owner.run()
+    background.is_late = False
     engine.close()
     owner.run()
 
@@ -74,14 +89,15 @@ def both_logs(files: FaultyFiles) -> tuple[LocalLog, LocalLog]:
     return engine.open_now(LOG_0, CONFIGS[LOG_0]), engine.open_now(LOG_1, CONFIGS[LOG_1])
 
 
-def check_plain(log: LocalLog, diary: Diary) -> None:
+def check_plain(log: LocalLog, diary: Diary, loss: Loss = Loss.NONE) -> None:
     stored = {header.base_sequence_number: header for header, _ in everything(log)}
     bases = [header.base_sequence_number for header, _ in everything(log)]
     assert bases == sorted(set(bases))
     for sequence, batch in diary.acknowledged[LOG_0]:
         if read_header(batch).next_sequence_number > log.state.log_start:
             assert stored[sequence].crc == read_header(batch).crc
-    assert diary.trimmed_to <= log.state.log_start <= 9
+    # A trim counts at once for a process that is killed, and a moment later for a power cut.
+    assert (diary.trimmed_to if loss is Loss.NONE else diary.durably_trimmed_to) <= log.state.log_start <= 9
 
 
 def check_compacted(log: LocalLog, diary: Diary) -> None:
@@ -93,24 +109,29 @@ def check_compacted(log: LocalLog, diary: Diary) -> None:
     assert log.state.committed >= len(diary.acknowledged[LOG_1])
 
 
-def _calls_in_a_life() -> int:
+def a_disk() -> FaultyFiles:
     files = FaultyFiles()
     files.make_directory(ROOT)
     files.sync_directory(Path("/"))
-    a_life(files, Diary())
+    return files
+
+
+def _calls_in_a_life(*, durability: str = "fsync", is_late: bool = False) -> int:
+    files = a_disk()
+    a_life(files, Diary(), durability=durability, is_late=is_late)
     return files.calls
 
 
 CALLS = _calls_in_a_life()
+# Of the lives whose background is late, every fifth call is cut without `--torture`.
+SOME = 5
 
 
 @pytest.mark.parametrize("loss", list(Loss), ids=lambda loss: loss.name.lower())
 def test_a_power_cut_at_any_call_loses_nothing_acknowledged(loss: Loss) -> None:
     """Nothing is acknowledged before it is on disk, so a power cut can only lose unacknowledged events."""
     for cut_at in range(3, CALLS + 2):
-        files, diary = FaultyFiles(), Diary()
-        files.make_directory(ROOT)
-        files.sync_directory(Path("/"))
+        files, diary = a_disk(), Diary()
         files.cut_at = cut_at
 
         with suppress(PowerCut):
@@ -126,11 +147,56 @@ def test_a_power_cut_at_any_call_loses_nothing_acknowledged(loss: Loss) -> None:
         assert (receipt.is_done, receipt.error, receipt.sequence_number) == (True, None, end)
 
 
+def _step(request: pytest.FixtureRequest) -> int:
+    return 1 if request.config.getoption("--torture", default=False) else SOME
+
+
+@pytest.mark.parametrize(
+    ("durability", "loss"),
+    [("fsync", Loss.ALL), ("fsync", Loss.NONE), ("fsync", Loss.TORN), ("os", Loss.NONE)],
+    ids=lambda value: value if isinstance(value, str) else value.name.lower(),
+)
+def test_a_cut_loses_nothing_acknowledged_when_the_background_is_late(
+    durability: str, loss: Loss, request: pytest.FixtureRequest
+) -> None:
+    """A log goes on in its new segment before the list of segments is durable. With `os` the process may be killed."""
+    for cut_at in range(3, _calls_in_a_life(durability=durability, is_late=True) + 2, _step(request)):
+        files, diary = a_disk(), Diary()
+        files.cut_at = cut_at
+
+        with suppress(PowerCut):
+            a_life(files, diary, durability=durability, is_late=True)
+        plain, compacted = both_logs(files.after_cut(loss, seed=cut_at))
+
+        check_plain(plain, diary, loss)
+        check_compacted(compacted, diary)
+
+
+@pytest.mark.parametrize("loss", [Loss.ALL, Loss.TORN], ids=lambda loss: loss.name.lower())
+def test_a_log_opens_after_a_power_cut_that_os_durability_does_not_survive(
+    loss: Loss, request: pytest.FixtureRequest
+) -> None:
+    """Events may be lost, as promised; what is left is in order, and the log takes events again."""
+    for cut_at in range(4, _calls_in_a_life(durability="os", is_late=True) + 2, _step(request)):
+        files = a_disk()
+        files.cut_at = cut_at
+        with suppress(PowerCut):
+            a_life(files, Diary(), durability="os", is_late=True)
+
+        engine, owner = reopened(files.after_cut(loss, seed=cut_at))
+        log = engine.open_now(LOG_0, CONFIGS[LOG_0])
+
+        bases = [header.base_sequence_number for header, _ in everything(log)]
+        assert bases == sorted(set(bases))
+        end = log.state.committed
+        receipt = log.append(a_batch([b"after"]), 5_000)
+        owner.run()
+        assert (receipt.is_done, receipt.error, receipt.sequence_number) == (True, None, end)
+
+
 def test_a_power_cut_during_recovery_is_survived_too() -> None:
     """Recovery truncates and rewrites files itself; a second power cut in the middle must do no harm."""
-    files, diary = FaultyFiles(), Diary()
-    files.make_directory(ROOT)
-    files.sync_directory(Path("/"))
+    files, diary = a_disk(), Diary()
     files.cut_at = CALLS * 2 // 3
     with pytest.raises(PowerCut):
         a_life(files, diary)
@@ -151,9 +217,7 @@ def test_a_power_cut_during_recovery_is_survived_too() -> None:
 
 def test_a_scenario_without_a_power_cut_matches_its_diary() -> None:
     """The scenario itself must roll, trim, compact and acknowledge everything."""
-    files, diary = FaultyFiles(), Diary()
-    files.make_directory(ROOT)
-    files.sync_directory(Path("/"))
+    files, diary = a_disk(), Diary()
 
     a_life(files, diary)
 

@@ -256,10 +256,12 @@ class LogEngine(Protocol):
         `on_found` is called on the owner's thread, with some of them at a time; never after a clean shutdown.
         """
 
-    def delete(self, log: LogId) -> None:
+    def delete(self, log: LogId, on_deleted: Callable[[], None] | None = None) -> None:
         """Delete a partition's log and its files; opening it later creates an empty one.
 
-        A log that is being opened is deleted when that has ended; `on_opened` gets a refusal.
+        Does not wait. `on_deleted` is called on the owner's thread, perhaps at once, when the log cannot come back
+        after a crash; it is not called if the deletion fails. A log that is being opened is deleted when that has
+        ended; `on_opened` gets a refusal.
         """
 
     def set_shortage(self, reason: str | None) -> None:

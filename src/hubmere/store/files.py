@@ -211,7 +211,9 @@ class Handle:
     Thread rule: the owner's thread only. A descriptor that another thread uses is pinned meanwhile.
     """
 
-    __slots__ = ("_pool", "fd_or_closed", "is_recent", "is_unsynced", "path", "pins", "sync_error", "writes")
+    __slots__ = (
+        "_pool", "before_sync", "fd_or_closed", "is_recent", "is_unsynced", "path", "pins", "sync_error", "writes",
+    )  # fmt: skip
 
     def __init__(self, pool: "HandlePool", path: Path, *, writes: bool) -> None:
         self._pool = pool
@@ -222,6 +224,8 @@ class Handle:
         self.is_unsynced = False
         self.sync_error: OSError | None = None  # the system reports a failed sync once; kept for the next commit
         self.pins = 0
+        # Makes the name of the file durable, on any thread, before its content; None once that has been done.
+        self.before_sync: Callable[[], None] | None = None
 
     def fd(self) -> int:
         """The descriptor; opens the file if the pool has closed it."""

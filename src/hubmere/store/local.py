@@ -6,12 +6,13 @@ clean; it is informative, because every log has its own recovery point. The node
 Thread rule: all calls on one thread, the owner's; other threads reach it through `post`.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from hubmere.model.errors import Refusal, ShuttingDown, StorageFull
+from hubmere.model.errors import Refusal, ShuttingDown
 from hubmere.model.histogram import Histogram
 from hubmere.store.engine import LogConfig, LogId, OnOpened, PartitionLog
 from hubmere.store.files import MAX_OPEN_FILES, Files, HandlePool, exists, remove_tree, unlink_if_exists, write_new
@@ -23,11 +24,23 @@ from hubmere.store.opening import Openings
 from hubmere.store.recovery.damage_registry import DamageRegistry
 from hubmere.store.recovery.unrecovered import needs_recovery
 
+_LOGGER = logging.getLogger(__name__)
+
 CLEAN_SHUTDOWN = "clean-shutdown"
 # Logs that are examined between two calls back to the owner.
 _FOUND_AT_ONCE = 64
 # Suffix of a directory that is being deleted: renamed first, so that a log of the same id can be created at once.
 _DELETING = "-delete"
+
+
+class _Deletion:
+    """One log that is being deleted: who wants to know, and the requests to open it again, which wait."""
+
+    __slots__ = ("callbacks", "openings")
+
+    def __init__(self) -> None:
+        self.callbacks: list[Callable[[], None]] = []
+        self.openings: list[tuple[LogConfig, OnOpened]] = []
 
 
 class LocalEngine:
@@ -69,9 +82,10 @@ class LocalEngine:
             post=post,
             threads=threads,
             on_opened=self._add,
-            on_deleted=self._remove,
+            on_deleted=self._remove_unfinished,
         )
         self._logs: dict[LogId, LocalLog] = {}
+        self._deletions: dict[LogId, _Deletion] = {}
         self._is_closed = False
         self._finder = Workers("hubmere-find", min(threads, 1))
         # The logs that have a folder.
@@ -110,12 +124,17 @@ class LocalEngine:
             on_opened(known)
         elif self._is_closed:
             on_opened(ShuttingDown())
+        elif log in self._deletions:
+            self._deletions[log].openings.append((config, on_opened))
         else:
             self._openings.open(log, config, on_opened)
 
     def open_now(self, log: LogId, config: LogConfig) -> LocalLog:
         """Open a log and wait for it: for tools, benchmarks and tests. Raises the refusal if it cannot be opened."""
         answers: list[PartitionLog | Refusal] = []
+        if log in self._deletions:
+            self._commit.flush()
+            self._commit.finish_background()
         self.open(log, config, answers.append)
         self._openings.wait(log)
         if isinstance(answers[0], Refusal):
@@ -149,33 +168,68 @@ class LocalEngine:
         if self._shortage is not None:
             opened.hold_writers(lambda: self._shortage)
 
-    def delete(self, log: LogId) -> None:
-        """Delete a partition's log and its files; opening it later creates an empty one."""
-        if self._openings.delete(log):
-            return
+    def delete(self, log: LogId, on_deleted: Callable[[], None] | None = None) -> None:
+        """Delete a partition's log and its files; opening it later creates an empty one.
+
+        1. What is being opened or committed is awaited, without blocking; further appends are refused.
+        2. Off the owner's thread, after everything that the log left to be done there, its directory gets another
+           name, durably. Then `on_deleted` is called, and openings that waited continue.
+        3. The files under the other name are removed; what a crash leaves of them is removed at the next start.
+        """
+        is_first = log not in self._deletions
+        deletion = self._deletions.setdefault(log, _Deletion())
+        if on_deleted is not None:
+            deletion.callbacks.append(on_deleted)
+        if is_first and not self._openings.delete(log):
+            self._delete_opened(log)
+
+    def _delete_opened(self, log: LogId) -> None:
         known = self._logs.pop(log, None)
-        if known is not None:
-            known.refuse_writers()
-            self._commit.flush()
-            self._commit.finish_background()
+        if known is None:
+            self._remove(log)
+            return
+
+        def abandon() -> None:
             known.abandon()
+            self._remove(log)
+
+        known.refuse_writers()
+        self._commit.run_when_flushed(abandon)
+
+    def _remove_unfinished(self, log: LogId) -> None:
+        self._existing.add(log)
         self._remove(log)
 
     def _remove(self, log: LogId) -> None:
         self.damage.forget(log)
+        was_used = log in self._existing
         self._existing.discard(log)
         self._committed_file.remove(log)
-        directory = self._folder / log
-        if not exists(self._files, directory):
+        if not was_used:
+            self._on_removed(log, None)
             return
         self._removals += 1
         renamed = self._folder / f"{log}.{self._removals}{_DELETING}"
-        try:
-            self._files.rename(directory, renamed)
+
+        def rename() -> None:
+            with suppress(FileNotFoundError):  # the opening ended before it created the directory
+                self._files.rename(self._folder / log, renamed)
             self._files.sync_directory(self._folder)
-        except OSError as error:
-            raise StorageFull(error.strerror or str(error)) from error
-        self._commit.run_in_background(lambda: remove_tree(self._files, renamed), _remove_at_next_start)
+
+        self._commit.run_in_background(rename, lambda error: self._on_removed(log, error))
+        self._commit.run_in_background(lambda: _remove_renamed(self._files, renamed), _remove_at_next_start)
+
+    def _on_removed(self, log: LogId, error: OSError | None) -> None:
+        deletion = self._deletions.pop(log)
+        if error is not None:
+            # Nobody is told that it is deleted, so the deletion is repeated at the next start.
+            _LOGGER.warning("log %s: cannot be deleted now: %s", log, error)
+            self._existing.add(log)
+        else:
+            for callback in deletion.callbacks:
+                callback()
+        for config, on_opened in deletion.openings:
+            self.open(log, config, on_opened)
 
     def maintain(self, now_ms: int) -> None:
         """Periodic upkeep: write recovery points of idle logs and the committed file, try to reopen offline logs."""
@@ -236,6 +290,11 @@ class LocalEngine:
 
 def _retry_later(_error: OSError | None) -> None:
     """The committed file is still in the page cache; the next `maintain` flushes it again."""
+
+
+def _remove_renamed(files: Files, directory: Path) -> None:
+    with suppress(FileNotFoundError):  # it could not be renamed
+        remove_tree(files, directory)
 
 
 def _remove_at_next_start(_error: OSError | None) -> None:

@@ -45,7 +45,6 @@ class _Opening:
         "log",
         "recovered",
         "refusal",
-        "reopenings",
         "slot",
     )
 
@@ -65,8 +64,6 @@ class _Opening:
         self.is_done = threading.Event()  # set by the worker
         self.is_finished = False
         self.is_deleted = False
-        # Requests to open the log again, which wait for its deletion.
-        self.reopenings: list[tuple[LogConfig, OnOpened]] = []
 
     def cancel(self) -> None:
         """Do not begin if no worker has begun yet."""
@@ -136,8 +133,6 @@ class Openings:
             )
             opening.callbacks.append(on_opened)
             self._start(opening)
-        elif opening.is_deleted:
-            opening.reopenings.append((config, on_opened))
         else:
             opening.callbacks.append(on_opened)
 
@@ -174,8 +169,6 @@ class Openings:
                 callback(answer)
             except Exception:  # one caller's error must not affect the others
                 _LOGGER.exception("log %s: the callback of its opening failed", opening.log)
-        for config, callback in opening.reopenings:
-            self.open(opening.log, config, callback)
 
     def _build(self, opening: _Opening, recovered: RecoveredLog) -> LocalLog:
         recovered.segments.move_to(self._resources)

@@ -5,6 +5,7 @@ the catalog each time.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from hubmere.broker.live import LiveHub, LiveNamespace
 from hubmere.broker.management.connections import Connections
@@ -24,6 +25,7 @@ from hubmere.model.entity import (
 from hubmere.model.errors import ApplicationGroupDisabled, GroupNotFound, HubNotFound, NamespaceNotFound
 from hubmere.model.names import fold
 from hubmere.model.tier import LimitsBook
+from hubmere.store.catalog.runtime_state import Deletion
 from hubmere.store.catalog.view import Create, Delete, Drop, Replace, Step
 from hubmere.store.engine import Catalog, LogEngine, log_id
 
@@ -55,6 +57,8 @@ class LiveState:
         self._namespaces = namespaces
         self._segment_bytes = segment_bytes
         self._requests = WaitingRequests()
+        # Deleted hubs whose logs are being deleted, by their uid.
+        self._deletions: set[str] = set()
         self._handlers: dict[tuple[type, type], Callable[..., None]] = {
             (Create, Namespace): self._serve_namespace,
             (Replace, Namespace): self._update_namespace,
@@ -87,9 +91,21 @@ class LiveState:
     def finish_deletions(self) -> None:
         """Delete the logs of deleted hubs; also called at start, for logs that a crash left behind."""
         for deletion in self._catalog.pending_deletions():
-            for partition in range(deletion.partition_count):
-                self._engine.delete(log_id(deletion.hub_uid, partition))
-            self._catalog.submit(Drop(deletion))
+            if deletion.hub_uid not in self._deletions:
+                self._deletions.add(deletion.hub_uid)
+                self._delete_logs(deletion)
+
+    def _delete_logs(self, deletion: Deletion) -> None:
+        """Delete the logs of a hub; forget the deletion when no crash can bring them back."""
+        remaining = set(range(deletion.partition_count))
+
+        def on_deleted(partition: int) -> None:
+            remaining.remove(partition)
+            if not remaining:
+                self._catalog.submit(Drop(deletion), callback=lambda _: self._deletions.discard(deletion.hub_uid))
+
+        for partition in range(deletion.partition_count):
+            self._engine.delete(log_id(deletion.hub_uid, partition), partial(on_deleted, partition))
 
     def _serve_namespace(self, entity: Namespace, now: float) -> None:
         live = self._namespaces[fold(entity.name)] = LiveNamespace(entity, self._book.of(entity.tier), now)

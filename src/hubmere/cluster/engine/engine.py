@@ -69,7 +69,7 @@ class KafkaEngine:
     def find_unrecovered(self, on_found: Callable[[Sequence[LogId]], None]) -> None:
         """The brokers recover their logs themselves."""
 
-    def delete(self, log: LogId) -> None:
+    def delete(self, log: LogId, on_deleted: Callable[[], None] | None = None) -> None:
         """Delete the topic of a hub, when the first of its logs is deleted."""
         hub_uid, _ = split_log_id(log)
         opened = self._logs.pop(log, None)
@@ -79,6 +79,8 @@ class KafkaEngine:
             self._deleting.add(hub_uid)
             self._provided.discard(hub_uid)
             self.start_task(self._delete(hub_uid))
+        if on_deleted is not None:
+            on_deleted()
 
     async def _delete(self, hub_uid: str) -> None:
         try:

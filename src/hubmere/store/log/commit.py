@@ -151,6 +151,9 @@ class GroupCommit:
         self._background_tasks: list[_BackgroundTask] = []
         self._round: _Round | None = None
         self._is_scheduled = False
+        # Rounds that have ended, and what waits until a number of them has.
+        self._ended_rounds = 0
+        self._after_rounds: list[tuple[int, Job]] = []
         # When the oldest append of the next round was added. One clock reading for each round is enough: every append
         # of a round counts as waiting as long as the oldest.
         self._first_added_at = 0.0
@@ -170,6 +173,8 @@ class GroupCommit:
         self._background_tasks.append(task)
         self._background.ensure_threads(1)
         self._background.run(lambda: self._run_task(task))
+        if not self._background.limit:
+            self._finish_task(task)
 
     def _run_task(self, task: _BackgroundTask) -> None:
         try:
@@ -202,6 +207,22 @@ class GroupCommit:
             if self._round is None and self._dirty:
                 self._start_round()
             self._await_round()
+
+    def run_when_flushed(self, job: Job) -> None:
+        """Run a job on the owner's thread when everything written so far is committed, or has failed to be."""
+        rounds = (self._round is not None) + bool(self._dirty)
+        if rounds:
+            self._after_rounds.append((self._ended_rounds + rounds, job))
+        else:
+            job()
+
+    def _end_round(self) -> None:
+        self._ended_rounds += 1
+        if self._after_rounds:
+            due = [job for number, job in self._after_rounds if number <= self._ended_rounds]
+            self._after_rounds = [entry for entry in self._after_rounds if entry[0] > self._ended_rounds]
+            for job in due:
+                job()
 
     def close(self) -> None:
         """Flush, and end the threads."""
@@ -253,11 +274,19 @@ class GroupCommit:
         # The handles are pinned, so their descriptors stay open.
         for number, handle in part:
             try:
+                if (before_sync := handle.before_sync) is not None:
+                    before_sync()
                 self._files.fdatasync(handle.fd_or_closed)
             except OSError as error:
                 round_.errors[number] = error
 
     def _sync_everything(self, round_: _Round) -> None:
+        for number, handle in round_.files:
+            if (before_sync := handle.before_sync) is not None:
+                try:
+                    before_sync()
+                except OSError as error:
+                    round_.errors[number] = error
         try:
             self._files.sync_file_system(round_.files[0][1].fd_or_closed)
         except OSError as error:
@@ -281,6 +310,7 @@ class GroupCommit:
         for number, log in enumerate(round_.logs):
             acknowledged += log.end_round(round_.errors.get(number))
         self.latency.observe(waited_s, acknowledged)
+        self._end_round()
         if self._dirty and self._round is None:
             self._follow_up()
 

@@ -9,6 +9,7 @@
 A pass has three steps. It is planned on the owner's thread, rewritten on any thread, and adopted on the owner's thread.
 It only touches sealed segments, which nothing else writes. A rewritten file is called `.cleaned` until it is complete
 and durable, then `.swap` until it has the segment's name; opening a log undoes the first and finishes the second.
+Adopting only changes names, so it does not wait for the disk.
 """
 
 from collections.abc import Iterator, Sequence
@@ -81,6 +82,8 @@ class Compaction:
         self._latest: dict[bytes, int] = {}
         self.covered_until = dirty_from
         self.rewritten: list[Rewritten] = []
+        # Whether the pass was adopted or has failed: nothing of it changes files any more.
+        self.is_over = False
 
     def rewrite(self) -> None:
         """Write the segments that get smaller under a temporary name; raises OSError or CorruptBatch."""
@@ -89,6 +92,11 @@ class Compaction:
             shadow = self._rewrite_segment(source, keep_last=source is self._sources[-1])
             if shadow is not None:
                 self.rewritten.append(Rewritten(source.segment, shadow))
+        # From here on, opening the log would adopt the rewritten files.
+        for segment, _ in self.rewritten:
+            self._files.rename(segment.path(LOG + CLEANED), segment.path(LOG + SWAP))
+        if self.rewritten:
+            self._files.sync_directory(self.rewritten[0].segment.directory)
 
     def _find_latest(self) -> None:
         for source in self._sources:
@@ -169,24 +177,21 @@ class Compaction:
                 reclaimed += segment.size_bytes - shadow.size_bytes
                 self._swap(segment, shadow)
             else:
-                unlink_if_exists(self._files, segment.path(LOG + CLEANED))
+                unlink_if_exists(self._files, segment.path(LOG + SWAP))
         return reclaimed
 
     def _swap(self, segment: Segment, shadow: Segment) -> None:
-        files, swap = self._files, segment.path(LOG + SWAP)
-        files.rename(segment.path(LOG + CLEANED), swap)
-        files.sync_directory(segment.directory)
-        # From here on, opening the log would finish the swap. The old indexes are deleted before their file.
+        # The old indexes are deleted before their file: opening the log after a crash does the same.
         for suffix in (INDEX, TIME_INDEX):
-            unlink_if_exists(files, segment.path(suffix))
-        files.rename(swap, segment.path(LOG))
-        files.sync_directory(segment.directory)
+            unlink_if_exists(self._files, segment.path(suffix))
+        self._files.rename(segment.path(LOG + SWAP), segment.path(LOG))
         segment.replace_with(shadow)
 
     def abandon(self) -> None:
         """Remove the rewritten files."""
         for source in self._sources:
-            unlink_if_exists(self._files, source.segment.path(LOG + CLEANED))
+            for suffix in (CLEANED, SWAP):
+                unlink_if_exists(self._files, source.segment.path(LOG + suffix))
 
 
 def _encode_kept(header: BatchHeader, kept: Sequence[RecordSlice]) -> bytearray:

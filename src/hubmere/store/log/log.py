@@ -11,16 +11,16 @@ their state:
 - `Maintenance`: retention and compaction
 
 After a failed flush the log is offline for writers until it has been reopened and verified; readers keep the committed
-events. Reopening builds all these objects again from what recovery finds on disk.
+events. Reopening verifies the files on another thread and builds all these objects again from what it finds on disk.
 Thread rule: the owner's thread only; the group commit does everything that waits for the disk.
 """
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from hubmere.model.errors import (
-    CorruptBatch,
     InvalidArgument,
     LeaderEpochFenced,
     LeaderEpochUnknown,
@@ -42,6 +42,7 @@ from hubmere.store.log.segment import LogResources
 from hubmere.store.log.writer import BeforeAppend, LogWriter, OnReceipt
 from hubmere.store.recovery.checkpointer import Checkpointer
 from hubmere.store.recovery.recovery import RecoveredLog, recover
+from hubmere.store.recovery.verification import Verification
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -53,9 +54,9 @@ class LocalLog:
     """One partition's log in one directory."""
 
     __slots__ = (
-        "_before_append", "_checkpointer", "_commit", "_config", "_is_closed", "_is_offline", "_maintenance", "_name",
-        "_pending", "_producers", "_reader", "_resources", "_retry_after_ms", "_retry_at_ms", "_segments", "_slot",
-        "_watchers", "_writer",
+        "_before_append", "_checkpointer", "_commit", "_config", "_is_closed", "_is_healing", "_is_offline",
+        "_maintenance", "_name", "_pending", "_producers", "_reader", "_resources", "_retry_after_ms", "_retry_at_ms",
+        "_segments", "_slot", "_watchers", "_writer",
     )  # fmt: skip
 
     def __init__(
@@ -73,6 +74,7 @@ class LocalLog:
         self._name = recovered.segments.directory.name
         self._watchers = Watchers(self._name)
         self._is_offline = False
+        self._is_healing = False
         self._is_closed = False
         self._retry_at_ms = self._retry_after_ms = 0
         # Must return before each append, and raises to refuse it; None normally.
@@ -115,7 +117,14 @@ class LocalLog:
             commit, segments, producers, reader, checkpointer, self._watchers, self._slot, self._go_offline
         )
         self._writer = writer = LogWriter(
-            resources.files, segments, producers, pending, config, recovered.leader_epoch, self._require_before_append
+            resources.files,
+            segments,
+            producers,
+            pending,
+            config,
+            recovered.leader_epoch,
+            self._require_before_append,
+            on_rolled=partial(segments.list.save, commit),
         )
         self._maintenance = Maintenance(resources, commit, segments, producers, reader, writer, checkpointer, config)
 
@@ -260,7 +269,9 @@ class LocalLog:
     # --- upkeep ---
 
     def trim(self, before_sequence: int) -> None:
-        """Delete everything before a sequence number."""
+        """Delete everything before a sequence number; a power cut in the next moment may undo it, a crash does not."""
+        if self._is_offline:
+            raise PartitionOffline("it is being verified")
         if self._maintenance.trim(before_sequence):
             self._watchers.notify()
 
@@ -310,38 +321,40 @@ class LocalLog:
         self._pending.refuse_all(refusal)
 
     def heal(self, now_ms: int) -> bool:
-        """Try to reopen an offline log, unless the last attempt was a moment ago; True if the log is online.
+        """Start to reopen an offline log, unless the last attempt was a moment ago; True if the log is online.
 
-        The descriptor whose flush failed is never used again: the kernel may have dropped its pages and report success
-        for the next flush. The files are opened again, uncommitted bytes are truncated, committed batches verified.
+        1. The descriptor whose flush failed is closed and never used again: the kernel may have dropped its pages and
+           report success for the next flush.
+        2. Another thread opens the files again, truncates uncommitted bytes and verifies committed batches, after
+           everything that this log left to be done in the background. Readers keep the committed events meanwhile.
+        3. On the owner's thread the log goes on with what was found.
         """
         if not self._is_offline:
             return True
-        if now_ms < self._retry_at_ms:
+        if self._is_healing or now_ms < self._retry_at_ms or self._maintenance.is_compacting:
             return False
         self._retry_at_ms = now_ms + self._retry_after_ms
         self._retry_after_ms = min(2 * self._retry_after_ms, _LAST_RETRY_MS)
-        try:
-            self._reopen()
-        except (OSError, CorruptBatch) as error:
-            _LOGGER.error("log %s: still offline (%s)", self._name, error)
-            return False
+        self._is_healing = True
+        self._segments.close_files()
+        verification = Verification(
+            self._resources, self._segments.directory, self._config, committed=self._reader.committed.sequence
+        )
+        self._commit.run_in_background(verification.work, lambda error: self._on_verified(verification, error))
+        return not self._is_offline
+
+    def _on_verified(self, verification: Verification, error: OSError | None) -> None:
+        self._is_healing = False
+        failure, recovered = error or verification.failure, verification.recovered
+        if recovered is None or self._is_closed:
+            _LOGGER.error("log %s: still offline (%s)", self._name, failure)
+            return
+        self._segments.close_files()
+        recovered.segments.move_to(self._resources)
+        self._build(recovered)
         self._is_offline = False
         if self._before_append is not _refuse:
             self._before_append = None
-        return True
-
-    def _reopen(self) -> None:
-        self._commit.finish_background()
-        self._segments.close_files()
-        committed = self._reader.committed.sequence
-        recovered = recover(
-            self._resources, self._segments.directory, compact=self._config.compact, keep_before=committed
-        )
-        found = recovered.segments.end.sequence
-        if found != committed:
-            raise CorruptBatch(f"only {found} of {committed} committed sequence numbers are on disk")
-        self._build(recovered)
 
     # --- closing ---
 

@@ -25,8 +25,8 @@ class Maintenance:
     """Retention and compaction of one log."""
 
     __slots__ = (
-        "_checkpointer", "_commit", "_compacted_at_ms", "_compacted_until", "_config", "_producers", "_reader",
-        "_resources", "_segments", "_writer",
+        "_checkpointer", "_commit", "_compacted_at_ms", "_compacted_until", "_compaction", "_config", "_producers",
+        "_reader", "_resources", "_segments", "_writer",
     )  # fmt: skip
 
     def __init__(
@@ -50,6 +50,7 @@ class Maintenance:
         self._config = config
         self._compacted_until = 0
         self._compacted_at_ms = -1
+        self._compaction: Compaction | None = None
 
     def reconfigure(self, config: LogConfig) -> None:
         """Use another configuration from now on."""
@@ -68,8 +69,8 @@ class Maintenance:
             deleted = segments.trim(before_sequence)
         except OSError as error:
             raise StorageFull(error.strerror or str(error)) from error
-        if deleted:
-            self._commit.run_in_background(lambda: self._unlink(deleted), _ignore)
+        # A file that cannot be unlinked is removed when the log is opened next: it is not listed any more.
+        segments.list.save(self._commit, lambda: self._unlink(deleted))
         return True
 
     def _unlink(self, paths: list[Path]) -> None:
@@ -127,7 +128,13 @@ class Maintenance:
         compaction = Compaction(
             self._resources, sources, aborted, self._config, dirty_from=self._compacted_until, now_ms=now_ms
         )
+        self._compaction = compaction
         return CompactionRun(self, compaction)
+
+    @property
+    def is_compacting(self) -> bool:
+        """Whether a pass is between its plan and its adoption: its files change on another thread."""
+        return self._compaction is not None and not self._compaction.is_over
 
     def adopt_compaction(self, compaction: Compaction, now_ms: int) -> int:
         """Replace segments by their rewritten files; returns the reclaimed bytes."""
@@ -136,14 +143,17 @@ class Maintenance:
         except OSError as error:
             raise StorageFull(error.strerror or str(error)) from error
         finally:
+            compaction.is_over = True
             self._segments.count_sealed_bytes()
+        directory = self._segments.directory
+        self._commit.run_in_background(lambda: self._resources.files.sync_directory(directory), _ignore)
         self._compacted_until, self._compacted_at_ms = compaction.covered_until, now_ms
         self._checkpointer.require(reclaimed)
         return reclaimed
 
 
 def _ignore(_error: OSError | None) -> None:
-    """Files that could not be unlinked are removed when the log is opened next."""
+    """Names that are not durable yet: opening the log after a power cut finishes the swap."""
 
 
 class CompactionRun:
@@ -161,7 +171,11 @@ class CompactionRun:
             self._compaction.rewrite()
         except OSError as error:
             self._compaction.abandon()
+            self._compaction.is_over = True
             raise StorageFull(error.strerror or str(error)) from error
+        except Exception:
+            self._compaction.is_over = True
+            raise
 
     def adopt(self, now_ms: int) -> int:
         """Replace the old segments, on the owner's thread; returns the reclaimed bytes."""

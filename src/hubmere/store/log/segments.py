@@ -1,9 +1,9 @@
 """The segments of one log in order, and the end of the written data: look-ups, appends, rolling, deleting segments.
 
 A look-up bisects the segments, then a sparse index, and then reads a few batch headers. Callers pass `visible_end`, the
-boundary up to which they may read; nothing here knows what is committed. A change of the list of segments is durable
-before the files change (see manifest). Damaged ranges are skipped: a read continues at the next intact batch, or, if
-none follows, returns an empty batch that covers the rest.
+boundary up to which they may read; nothing here knows what is committed. A change of the list of segments is written
+before the files change (see segment_list). Damaged ranges are skipped: a read continues at the next intact batch, or,
+if none follows, returns an empty batch that covers the rest.
 Thread rule: the owner's thread only.
 """
 
@@ -20,13 +20,15 @@ from hubmere.store.files import Handle, unlink_if_exists
 from hubmere.store.log.committed_file import Boundary
 from hubmere.store.log.records import stored_records
 from hubmere.store.log.segment import LOG, SIDE_FILES, SNAPSHOT, LogResources, Segment
+from hubmere.store.log.segment_list import SegmentList
 from hubmere.store.recovery.damaged_ranges import LogGaps
-from hubmere.store.recovery.manifest import Manifest, SegmentStart, write_manifest
+from hubmere.store.recovery.manifest import Manifest, SegmentStart
 
 # An empty batch covers at most this many sequence numbers: its last delta is 32-bit.
 _MOST_COVERED = 2**31 - 1
 
 _BASE_SEQUENCE = Struct(">q")
+# Suffix of files that earlier versions renamed before they removed them.
 DELETED = ".deleted"
 
 
@@ -48,6 +50,7 @@ class LogSegments:
         self._resources = resources
         self.gaps = gaps
         self.directory = directory
+        self.list = SegmentList(resources.files, directory)
         self.log_start = log_start
         self.all = segments
         self.is_compact = compact
@@ -299,15 +302,29 @@ class LogSegments:
         for handle in handles:
             handle.is_unsynced = False
         self._rolled.clear()
+        active = self.active.log
+        if active.before_sync is not None:
+            if self.list.is_durable:
+                active.before_sync = None
+            elif active not in handles:
+                # The pool has flushed and closed the file in between. The name of the file must become durable too.
+                active.fd()
+                handles.append(active)
         return handles
 
     def roll(self) -> None:
-        """Seal the active segment and start the next one; raises OSError, without having changed anything."""
+        """Seal the active segment and start the next one; raises OSError, without having changed anything.
+
+        Does not wait for the disk: the next round of the group commit makes the list durable, or `list.save`.
+        """
         sealed, end = self.active, self.end
         newest_ms = max(self.last_enqueued_ms, sealed.max_time_ms, sealed.start.last_enqueued_before_ms)
         start = SegmentStart(end.sequence, end.position, self.last_offset, newest_ms)
-        self._write_manifest([segment.start for segment in self.all] + [start], self.log_start)
+        manifest = self._manifest([segment.start for segment in self.all] + [start], self.log_start)
+        self.list.write(manifest)
         fresh = create_segment(self._resources, self.directory, start)
+        self.list.require(manifest)
+        fresh.log.before_sync = self.list.sync
         fresh.attach_gaps(self.gaps, is_dense=not self.is_compact)
         fresh.last_enqueued_ms = sealed.last_enqueued_ms
         sealed.trust(self._written_from, sealed.size_bytes)
@@ -329,41 +346,31 @@ class LogSegments:
     # --- deleting ---
 
     def trim(self, before_sequence: int) -> list[Path]:
-        """Move `log_start`; returns the renamed files of the segments before it, which the caller unlinks."""
+        """Move `log_start`; returns the files of the segments before it, to be unlinked when the list is durable."""
         count = max(bisect_right(self._bases, before_sequence) - 1, 0)
         deleted, kept = self.all[:count], self.all[count:]
-        self._write_manifest([segment.start for segment in kept], before_sequence)
+        manifest = self._manifest([segment.start for segment in kept], before_sequence)
+        self.list.write(manifest)
+        self.list.require(manifest)
         self.log_start = before_sequence
         self.all = kept
         self.gaps.forget_before(before_sequence)
         self.count_sealed_bytes()
         del self._bases[:count], self._positions[:count]
-        return [path for segment in deleted for path in self._rename_deleted(segment)]
+        for segment in deleted:
+            segment.log.close()
+        return [segment.path(suffix) for segment in deleted for suffix in (LOG, *SIDE_FILES, SNAPSHOT)]
 
-    def _rename_deleted(self, segment: Segment) -> list[Path]:
-        segment.log.close()
-        renamed = []
-        for suffix in (LOG, *SIDE_FILES, SNAPSHOT):
-            path = segment.path(suffix)
-            target = path.with_name(path.name + DELETED)
-            try:
-                self._resources.files.rename(path, target)
-            except FileNotFoundError:
-                continue
-            renamed.append(target)
-        return renamed
-
-    def _write_manifest(self, starts: Sequence[SegmentStart], log_start: int) -> None:
-        write_manifest(self._resources.files, self.directory, Manifest(log_start, tuple(starts), self.is_compact))
+    def _manifest(self, starts: Sequence[SegmentStart], log_start: int) -> Manifest:
+        return Manifest(log_start, tuple(starts), self.is_compact)
 
 
 def create_segment(resources: LogResources, directory: Path, start: SegmentStart) -> Segment:
-    """Create an empty segment with a durable name; the manifest already lists it, durably."""
+    """Create an empty segment that the list of segments names already; its own name is not durable yet."""
     segment = Segment(resources, directory, start, 0, is_sealed=False)
     for suffix in SIDE_FILES:
         unlink_if_exists(resources.files, segment.path(suffix))
     fd = resources.files.open(segment.path(LOG), create=True)
     resources.files.close(fd)
-    resources.files.sync_directory(directory)
     segment.start_empty()
     return segment

@@ -57,8 +57,8 @@ class LogWriter:
     """Appends batches to the segments of one log."""
 
     __slots__ = (
-        "_append_time", "_before_next_append", "_files", "_pending", "_producers", "_requires_keys", "_roll_after_ms",
-        "_roll_bytes", "_roll_last", "_segment_ms", "_segments", "_write", "leader_epoch",
+        "_append_time", "_before_next_append", "_files", "_on_rolled", "_pending", "_producers", "_requires_keys",
+        "_roll_after_ms", "_roll_bytes", "_roll_last", "_segment_ms", "_segments", "_write", "leader_epoch",
     )  # fmt: skip
 
     def __init__(
@@ -70,14 +70,19 @@ class LogWriter:
         config: LogConfig,
         leader_epoch: int,
         before_next_append: Callable[[BeforeAppend], None],
+        on_rolled: Callable[[], None],
     ) -> None:
-        """`before_next_append` registers an action that must succeed before anything more is written."""
+        """`before_next_append` registers an action that must succeed before anything more is written.
+
+        `on_rolled` has the list of segments made durable; it does not wait.
+        """
         self._files = files
         self._write = files.write
         self._segments = segments
         self._producers = producers
         self._pending = pending
         self._before_next_append = before_next_append
+        self._on_rolled = on_rolled
         self.leader_epoch = leader_epoch
         self._append_time = self._requires_keys = False
         self._segment_ms = self._roll_bytes = self._roll_after_ms = self._roll_last = 0
@@ -323,5 +328,6 @@ class LogWriter:
             self._segments.roll()
         except OSError as error:
             raise StorageFull(error.strerror or str(error)) from error
+        self._on_rolled()
         self._roll_after_ms = 0
         self._roll_last = self._segments.active.base_sequence + MAX_RELATIVE_SEQUENCE

@@ -86,6 +86,7 @@ class Checkpointer:
         """Write a recovery point whose data is durable, off the owner's thread."""
 
         def work() -> None:
+            self._segments.list.sync()
             checkpoint.write(self._resources.files)
             if self._resources.committed_file is not None:
                 self._resources.committed_file.sync()
@@ -110,6 +111,7 @@ class Checkpointer:
 
         def write() -> None:
             try:
+                self._segments.list.sync()
                 checkpoint.write(self._resources.files)
             except OSError as error:
                 self.require(self._interval_bytes)

@@ -6,21 +6,24 @@ atomically, so a crash leaves the old or the new one:
 - `hubmere-segments`: `log_start`, the cleanup policy, and one line per segment. A segment is listed before it is
   created and removed from the list before it is deleted, so a file that is not listed is never data. The line has the
   absolute byte position of the segment, because byte offsets of events do not change when older segments are deleted.
+- `hubmere-segments.next`: the same list after a change that is not durable yet (see `store.log.segment_list`).
 - `hubmere-recovery`: the recovery point. Data and indexes before it are on disk and agree; recovery scans the rest.
 - `leader-epoch-checkpoint`: Kafka's own file, one line per epoch.
 - `hubmere-damage`: one line per damaged range, which readers skip; exists only if there are any.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from crc32c import crc32c
 
 from hubmere.model.errors import CorruptBatch
-from hubmere.store.files import Files, replace_file
+from hubmere.store.files import Files, replace_file, unlink_if_exists, write_all
 
 SEGMENTS = "hubmere-segments"
+NEXT_SEGMENTS = "hubmere-segments.next"
 RECOVERY = "hubmere-recovery"
 EPOCHS = "leader-epoch-checkpoint"
 DAMAGE = "hubmere-damage"
@@ -79,8 +82,13 @@ FIRST_SEGMENT = SegmentStart(0, 0, -1, -1)
 
 
 def read_manifest(files: Files, directory: Path) -> Manifest | None:
-    """The list of segments; None if there is none yet."""
-    rows = _read_rows(files, directory / SEGMENTS)
+    """The list of segments in force; None if there is none yet."""
+    try:
+        rows = _read_rows(files, directory / NEXT_SEGMENTS)
+    except CorruptBatch:
+        rows = None  # a power cut came before it was durable
+    if rows is None:
+        rows = _read_rows(files, directory / SEGMENTS)
     if rows is None:
         return None
     log_start, is_compact = rows[0]
@@ -89,7 +97,29 @@ def read_manifest(files: Files, directory: Path) -> Manifest | None:
 
 def write_manifest(files: Files, directory: Path, manifest: Manifest) -> None:
     """Store the list of segments durably."""
-    _write_rows(files, directory / SEGMENTS, [(manifest.log_start, int(manifest.is_compact)), *manifest.segments])
+    replace_file(files, directory / SEGMENTS, _encode_manifest(manifest))
+
+
+def write_next_manifest(files: Files, directory: Path, manifest: Manifest) -> None:
+    """Store a changed list of segments in the page cache, beside the durable one; does not wait for the disk."""
+    path, fresh = directory / NEXT_SEGMENTS, directory / (NEXT_SEGMENTS + ".tmp")
+    fd = files.open(fresh, create=True)
+    try:
+        files.truncate(fd, 0)
+        write_all(files, fd, _encode_manifest(manifest))
+    finally:
+        files.close(fd)
+    files.rename(fresh, path)
+
+
+def remove_next_manifest(files: Files, directory: Path) -> None:
+    """Remove the changed list; the durable one is not older. If it cannot be removed, it says the same."""
+    with suppress(OSError):
+        unlink_if_exists(files, directory / NEXT_SEGMENTS)
+
+
+def _encode_manifest(manifest: Manifest) -> bytes:
+    return _encode_rows([(manifest.log_start, int(manifest.is_compact)), *manifest.segments])
 
 
 def read_recovery_point(files: Files, directory: Path) -> RecoveryPoint | None:
@@ -136,8 +166,12 @@ def write_epochs(files: Files, directory: Path, epochs: Sequence[tuple[int, int]
 
 
 def _write_rows(files: Files, path: Path, rows: Sequence[Sequence[int]]) -> None:
+    replace_file(files, path, _encode_rows(rows))
+
+
+def _encode_rows(rows: Sequence[Sequence[int]]) -> bytes:
     text = "".join(" ".join(map(str, row)) + "\n" for row in [(_VERSION,), *rows]).encode("ascii")
-    replace_file(files, path, text + b"%08x\n" % crc32c(text))
+    return text + b"%08x\n" % crc32c(text)
 
 
 def _read_rows(files: Files, path: Path) -> list[tuple[int, ...]] | None:

@@ -23,6 +23,7 @@ from hubmere.store.recovery.damaged_ranges import LogGaps
 from hubmere.store.recovery.manifest import (
     EPOCHS,
     FIRST_SEGMENT,
+    NEXT_SEGMENTS,
     SEGMENTS,
     Gap,
     Manifest,
@@ -139,6 +140,9 @@ class _Recovery:
     def _manifest(self) -> Manifest:
         manifest = read_manifest(self._files, self._directory) if SEGMENTS in self._names else None
         if manifest is not None:
+            if NEXT_SEGMENTS in self._names:
+                write_manifest(self._files, self._directory, manifest)
+                self._files.unlink(self._directory / NEXT_SEGMENTS)
             return manifest
         bases = sorted(int(name.removesuffix(LOG)) for name in self._names if name.endswith(LOG))
         starts = self._starts_from_files(bases) if bases else (FIRST_SEGMENT,)
@@ -210,6 +214,7 @@ class _Recovery:
                 kept[-1].end_sequence = fresh.base_sequence
                 kept[-1].seal()
             created = create_segment(self._resources, self._directory, fresh)
+            self._files.sync_directory(self._directory)
             created.attach_gaps(self._gaps, is_dense=not self._compact)
             kept.append(created)
         return LogSegments(

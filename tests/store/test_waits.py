@@ -1,0 +1,140 @@
+"""What a log leaves to other threads: everything that waits for the disk."""
+
+import errno
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hubmere.model.errors import PartitionOffline
+from hubmere.store.engine import LogConfig
+from hubmere.store.files import Files
+from hubmere.store.local import LocalEngine
+from hubmere.store.log.log import LocalLog
+from store.builders import LOG_0, a_batch, compact, everything, small_segments
+from store.test_commit import ThreadedOwner
+
+
+class WatchedFiles(Files):
+    """Real files that note which thread waits for the disk, and that can fail to flush."""
+
+    def __init__(self) -> None:
+        self.waits: list[int] = []
+        self.is_broken = False
+        fdatasync = self.fdatasync
+
+        def watched_fdatasync(fd: int) -> None:
+            self.waits.append(threading.get_ident())
+            if self.is_broken:
+                raise OSError(errno.EIO, "Input/output error")
+            fdatasync(fd)
+
+        self.fdatasync = watched_fdatasync
+
+    def sync_directory(self, path: Path) -> None:
+        self.waits.append(threading.get_ident())
+        super().sync_directory(path)
+
+    def sync_file_system(self, fd: int) -> None:
+        self.waits.append(threading.get_ident())
+        super().sync_file_system(fd)
+
+
+class Bench:
+    """An engine with real threads."""
+
+    def __init__(self, root: Path) -> None:
+        self.owner = ThreadedOwner()
+        self.files = WatchedFiles()
+        self.engine = LocalEngine(root, post=self.owner.post, files=self.files)
+
+    def open(self, config: LogConfig) -> LocalLog:
+        log = self.engine.open_now(LOG_0, config)
+        self.owner.run_waiting()
+        self.files.waits.clear()
+        return log
+
+    def publish(self, log: LocalLog, count: int) -> None:
+        """Publish keyed events, and wait until they are committed."""
+        receipts = [log.append(a_batch(events=[(b"k", b"x" * 100)]), 1_000) for _ in range(count)]
+        self.owner.run_until(lambda: all(receipt.is_done for receipt in receipts))
+        assert [receipt.error for receipt in receipts] == [None] * count
+
+    def run_until_idle(self, is_done: Callable[[], bool]) -> None:
+        """Run the owner until something has happened and the background has nothing left to do."""
+        self.owner.run_until(lambda: is_done() and not self.engine._commit._background_tasks)
+
+    def waits_of_owner(self) -> int:
+        return self.files.waits.count(threading.get_ident())
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path)
+    yield bench
+    bench.engine.close()
+
+
+def test_rolling_and_trimming_do_not_wait_for_the_disk(bench: Bench) -> None:
+    """A roll waited 10 ms for each 256 MB that the file system had not written, and every client with it."""
+    log = bench.open(small_segments())
+
+    bench.publish(log, 40)
+    log.trim(30)
+    bench.run_until_idle(lambda: len(list((bench.engine._folder / LOG_0).glob("*.log"))) < 4)
+
+    assert bench.waits_of_owner() == 0
+    assert bench.files.waits
+    assert not (bench.engine._folder / LOG_0 / "hubmere-segments.next").exists()
+    assert log.state.log_start == 30
+
+
+def test_adopting_a_compaction_does_not_wait_for_the_disk(bench: Bench) -> None:
+    """Each rewritten segment waited twice."""
+    log = bench.open(small_segments(compact=True, retention_ms=None, tombstone_retention_ms=0))
+    bench.publish(log, 40)
+    bench.engine.maintain(2_000)
+    bench.run_until_idle(lambda: True)
+    run = log.compaction_pass(3_000)
+    assert run is not None
+    run.rewrite()
+    bench.files.waits.clear()
+
+    reclaimed = run.adopt(3_000)
+    bench.run_until_idle(lambda: True)
+
+    assert (reclaimed > 0, bench.waits_of_owner()) == (True, 0)
+    assert compact(log, 3_000) == 0
+
+
+def test_deleting_a_log_does_not_wait_for_the_disk(bench: Bench) -> None:
+    """A hub has up to 1,024 logs. What was being committed is acknowledged, and the files go."""
+    log = bench.open(small_segments())
+    receipt = log.append(a_batch(), 1_000)
+    deleted: list[str] = []
+
+    bench.engine.delete(LOG_0, lambda: deleted.append(LOG_0))
+    bench.run_until_idle(lambda: bool(deleted))
+
+    assert (receipt.is_done, receipt.error, bench.waits_of_owner()) == (True, None, 0)
+    assert [path.name for path in bench.engine._folder.iterdir() if path.is_dir()] == []
+
+
+def test_verifying_a_log_after_a_failed_flush_does_not_wait_for_the_disk(bench: Bench) -> None:
+    """Committed events are read again, which takes as long as recovery after a crash."""
+    log = bench.open(small_segments())
+    bench.publish(log, 10)
+    bench.files.is_broken = True
+    failed = log.append(a_batch(), 1_000)
+    bench.owner.run_until(lambda: failed.is_done)
+    bench.files.is_broken = False
+
+    with pytest.raises(PartitionOffline):
+        log.append(a_batch(), 2_000)
+    assert len(everything(log)) == 10
+    bench.run_until_idle(lambda: not log.is_offline)
+    bench.publish(log, 1)
+
+    assert bench.waits_of_owner() == 0
+    assert [header.base_sequence_number for header, _ in everything(log)] == list(range(11))
