@@ -124,6 +124,12 @@ class Room:
         else:
             respond(self.keep_refusal)
 
+    def release_writes(self) -> None:
+        """Let every write succeed that was held back, and those that follow."""
+        self.holds = False
+        while self.held_partitions:
+            self.held_partitions.pop(0)(None)
+
     def send(self, beat: Heartbeat) -> list[HeartbeatAnswer | GroupRefused]:
         """Send a heartbeat; the list that its answer comes into."""
         answers: list[HeartbeatAnswer | GroupRefused] = []

@@ -6,6 +6,7 @@ import pytest
 
 from broker.consumer_groups import Room, Topics
 from hubmere.broker.coordinator.consumer_group.assignments import NOTHING, Assignment, TopicPartition
+from hubmere.broker.coordinator.consumer_group.group import ConsumerGroup
 from hubmere.broker.coordinator.consumer_group.members import Heartbeat, HeartbeatAnswer, MemberState
 from hubmere.broker.coordinator.consumer_group.validation import require_commit, require_fetch
 from hubmere.broker.coordinator.membership import GroupState
@@ -513,6 +514,50 @@ def test_dead_group_answers_nobody(room: Room) -> None:
     with pytest.raises(CoordinatorUnavailable):
         room.join("a")
     assert room.state() is GroupState.DEAD
+
+
+def test_members_that_join_at_once_share_one_target(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target is computed from all members: one for each of many that start together takes quadratic time."""
+    computed: list[int] = []
+    assign = ConsumerGroup._assign
+
+    def counted_assign(group: ConsumerGroup) -> None:
+        computed.append(len(group.members))
+        assign(group)
+
+    monkeypatch.setattr(ConsumerGroup, "_assign", counted_assign)
+    room.holds = True
+    answers = [room.send(join_of(f"m{number}")) for number in range(200)]
+    room.release_writes()
+
+    assert computed == [1, 200]
+    assert all(isinstance(answer, HeartbeatAnswer) for (answer,) in answers)
+    assert {answer.epoch for (answer,) in answers if isinstance(answer, HeartbeatAnswer)} == {1, 2}
+    assert room.kept == 2
+
+
+def test_member_that_leaves_while_its_join_waits_is_unknown(room: Room) -> None:
+    """It is answered like any heartbeat of a member that is gone; the others get their target."""
+    room.holds = True
+    first, gone, last = (room.send(join_of(member_id)) for member_id in ("a", "b", "c"))
+    left = room.send(Heartbeat(member_id="b", epoch=-1))
+    room.release_writes()
+
+    assert [type(answers[0]) for answers in (first, gone, last)] == [HeartbeatAnswer, UnknownMember, HeartbeatAnswer]
+    assert isinstance(left[0], HeartbeatAnswer)
+    assert set(room.group.members) == {"a", "c"}
+
+
+def test_join_that_waits_is_refused_when_the_group_is_replaced(room: Room) -> None:
+    """The client tries again and meets the group that took its place."""
+    room.holds = True
+    room.send(join_of("a"))
+    waiting = room.send(join_of("b"))
+
+    for respond in room.group.close():
+        respond(None)
+
+    assert isinstance(waiting[0], CoordinatorUnavailable)
 
 
 def join_of(member_id: str) -> Heartbeat:

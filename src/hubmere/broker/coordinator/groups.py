@@ -378,6 +378,9 @@ class Groups:
         )
 
     def _persist(self, group: AnyGroup, on_persisted: OnPersisted) -> None:
+        if isinstance(group, ConsumerGroup):
+            # Heartbeats that waited for an earlier write may have set a deadline since.
+            self._schedule(group)
         record = GroupMetadata(
             namespace=self._namespace, group_id=group.group_id, state=_encode(group), modified_ms=self._now_ms
         )

@@ -17,16 +17,23 @@ Write = Callable[[Respond], None]
 class Durability:
     """Which changes of a group are durable, and the callbacks that wait for them."""
 
-    __slots__ = ("_durable", "_is_closed", "_is_writing", "_waiting", "_write", "changes")
+    __slots__ = ("_durable", "_is_closed", "_is_writing", "_on_written", "_waiting", "_write", "changes")
 
-    def __init__(self, write: Write) -> None:
+    def __init__(self, write: Write, on_written: Callable[[], None]) -> None:
+        """`on_written` is called after each write, when those who waited for it have been answered."""
         self._write = write
+        self._on_written = on_written
         # The number of changes so far.
         self.changes = 0
         self._durable = 0
         self._is_writing = False
         self._is_closed = False
         self._waiting: list[tuple[int, Respond]] = []
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a write is under way."""
+        return self._is_writing
 
     def note_change(self) -> None:
         """Count a change that must survive a restart."""
@@ -60,6 +67,8 @@ class Durability:
             self._waiting = [entry for entry in self._waiting if entry[0] > written]
             for respond in due:
                 respond(refusal)
+            if not self._is_closed:
+                self._on_written()
             self._write_next()
 
         self._write(on_written)

@@ -9,6 +9,8 @@ A heartbeat is handled in these steps. Everything that can be refused is refused
 4. Move this member one step towards its target (`reconciliation`).
 5. Answer with the member's epoch and assignment once the changes are durable.
 
+Heartbeats of many members at once share steps 3 to 5 (`shared_targets`).
+
 Nothing here waits or reads a clock: time is an argument, in monotonic seconds. Thread rule: the owner's thread only.
 """
 
@@ -42,6 +44,7 @@ from hubmere.broker.coordinator.consumer_group.members import (
 )
 from hubmere.broker.coordinator.consumer_group.reconciliation import reconcile
 from hubmere.broker.coordinator.consumer_group.regex import RegexResolver
+from hubmere.broker.coordinator.consumer_group.shared_targets import AdmittedBeat, SharedTargets, answer_beat
 from hubmere.broker.coordinator.consumer_group.validation import require_valid
 from hubmere.broker.coordinator.membership import GroupState, GroupType, JoinReply, JoinRequest, SyncReply, SyncRequest
 from hubmere.broker.coordinator.refusals import (
@@ -86,7 +89,8 @@ class ConsumerGroup:
         # Who holds which partition. A partition has one entry, so it cannot have two owners.
         self._owners: dict[TopicPartition, str] = {}
         self._matching = Matching(group_id, resolver)
-        self._durability = Durability(lambda respond: persist(self, respond))
+        self._shared_targets = SharedTargets(self)
+        self._durability = Durability(lambda respond: persist(self, respond), self._shared_targets.continue_all)
         self._revision: int | None = None
         self._is_epoch_due = False
 
@@ -109,17 +113,18 @@ class ConsumerGroup:
         member = known if known is not None and beat.epoch != JOIN_EPOCH else self._admit(beat, known)
         before = member.assigned
         self._update(member, beat)
+        member.expires_at = now + self.config.session_timeout_s
+        admitted = AdmittedBeat(member, beat, before, now, reply)
+        if self._durability.is_writing and self._needs_target():
+            self._shared_targets.add(admitted)
+            return
         self.refresh(now)
         self.move(member, beat.owned, now)
-        member.expires_at = now + self.config.session_timeout_s
-        is_told = beat.is_full or member.assigned != before
-        answer = HeartbeatAnswer(
-            member_id=member.member_id,
-            epoch=member.epoch,
-            heartbeat_interval_s=self.config.heartbeat_interval_s,
-            assignment=member.assigned if is_told else None,
-        )
-        self.answer(reply, answer)
+        answer_beat(self, admitted)
+
+    def _needs_target(self) -> bool:
+        is_old = self.epoch > self.assignment_epoch or self._revision != self.directory.revision
+        return self._is_epoch_due or is_old
 
     def answer(self, reply: Callable[..., None], answer: object) -> None:
         """Give an answer when everything up to now is durable."""
@@ -472,7 +477,7 @@ class ConsumerGroup:
     def close(self) -> list[Respond]:
         """Another group replaces this one; returns the callbacks that still wait."""
         self.is_dead = True
-        return self._durability.close()
+        return [*self._durability.close(), *self._shared_targets.close()]
 
     def die(self) -> None:
         """Mark the group as deleted; it must be empty."""
