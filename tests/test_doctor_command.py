@@ -74,6 +74,16 @@ def test_sound_folder_is_reported_with_the_number_of_checks(data: Path) -> None:
     assert run.stdout == f"checked  {EVENTS} batches in 1 files of 1 partitions, and the catalog\n"
 
 
+def test_partitions_that_the_next_start_recovers_are_named(data: Path) -> None:
+    """After a crash nothing is damaged; the operator sees what the next start has to do."""
+    (the_log(data).parent / "hubmere-recovery").unlink()
+
+    run = doctor(data)
+
+    assert run.returncode == Exit.OK
+    assert f"pending  the next start recovers 1 partitions: {the_log(data).parent.name}\n" in run.stdout
+
+
 def test_folder_in_use_is_left_alone(running: Node) -> None:
     """A log that is being written looks torn to anyone else."""
     run = doctor(running.data)

@@ -50,6 +50,23 @@ def test_a_sound_folder_is_called_sound() -> None:
     assert not {"write", "unlink", "rename", "truncate"} & set(files.log[before:])
 
 
+def test_logs_that_the_next_start_recovers_are_named() -> None:
+    """After a crash this is no damage, but an operator wants to know what the next start has to do."""
+    files, owner = FaultyFiles(), Owner()
+    files.make_directory(ROOT)
+    engine = an_engine(ROOT, owner, files)
+    engine.open_now(LOG_0, small_segments()).append(a_batch(), 1_000)
+    engine.open_now(LOG_1, small_segments())
+    owner.run()
+
+    crashed = check(ROOT, files.after_cut(Loss.NONE))
+    engine.close()
+    stopped = check(ROOT, files)
+
+    assert (crashed.is_sound, crashed.unrecovered) == (True, [LOG_0])
+    assert (stopped.is_sound, stopped.unrecovered) == (True, [])
+
+
 @pytest.mark.parametrize("at", [3, 17, 30, 100])
 def test_a_flipped_byte_is_reported_and_left_alone(at: int) -> None:
     """A broken old batch cannot be repaired: it is reported with its position, before and after a repair."""

@@ -38,6 +38,8 @@ _MAX_TTL_S = 10 * 365 * 24 * 3600
 
 # Folder of the partition logs, below the data folder.
 _LOGS = "log"
+# Partitions that the doctor names of those that the next start recovers.
+_MAX_UNRECOVERED = 20
 # The ready file, which a running node writes there.
 _READY_FILE = "ready.json"
 
@@ -309,6 +311,11 @@ def _examine(folder: Path, *, repair: bool) -> bool:
     for line in [*complaints, *map(str, report.findings)]:
         print(f"damaged  {line}")
     print(f"checked  {report.batches} batches in {report.segments} files of {report.logs} partitions, and the catalog")
+    if report.unrecovered:
+        shown = ", ".join(report.unrecovered[:_MAX_UNRECOVERED])
+        more = len(report.unrecovered) - _MAX_UNRECOVERED
+        tail = f" and {more} more" if more > 0 else ""
+        print(f"pending  the next start recovers {len(report.unrecovered)} partitions: {shown}{tail}")
     repairable = sum(finding.kind in logs.REPAIRABLE for finding in report.findings)
     if repairable:
         print(f"hint     --repair fixes {repairable} of these; none of them contains a readable event")

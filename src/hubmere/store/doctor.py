@@ -26,6 +26,7 @@ from hubmere.store.recovery.damaged_ranges import LogGaps
 from hubmere.store.recovery.manifest import Gap, Manifest, RecoveryPoint, read_manifest, read_recovery_point
 from hubmere.store.recovery.recovery import recover
 from hubmere.store.recovery.resync import Stretch, find_intact, looks_unwritten
+from hubmere.store.recovery.unrecovered import needs_recovery
 
 Progress = Callable[[str], None]
 
@@ -70,6 +71,8 @@ class Report:
     batches: int = 0
     size_bytes: int = 0
     findings: list[Finding] = field(default_factory=list)
+    # Logs that were not closed: the next start recovers them, which is no damage.
+    unrecovered: list[str] = field(default_factory=list)
 
     @property
     def is_sound(self) -> bool:
@@ -85,6 +88,8 @@ def check(data_dir: Path, files: Files, progress: Progress | None = None) -> Rep
         if progress is not None:
             progress(directory.name)
         report.logs += 1
+        if needs_recovery(files, directory):
+            report.unrecovered.append(directory.name)
         _LogCheck(files, directory, report, committed_file).run()
     return report
 
