@@ -37,7 +37,6 @@ _STOPPED_S = 0.3
 KNOWN: Mapping[str, str] = {
     "/translate/deliver.py": "a compressed batch is decompressed and encoded in one turn when it is delivered by AMQP",
     "/nicegui/": "the portal builds a page or a dialog in one turn",
-    "/store/files.py": "a log that rolls, is trimmed or is deleted waits for the disk",
 }
 
 _TESTS, _SOURCE = str(Path(__file__).parent), str(Path(hubmere.__file__).parent)
