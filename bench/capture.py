@@ -32,7 +32,6 @@ from hubmere.pipeline.capture.files.avro import AvroFile
 from hubmere.pipeline.capture.files.schema import SCHEMA
 from hubmere.pipeline.capture.job import Application
 from hubmere.pipeline.capture.node_client import NodeClient
-from hubmere.pipeline.capture.source import CaptureSource
 from hubmere.pipeline.decode import visible_batches
 from hubmere.records.records import encode_batch
 from hubmere.settings import HubSetting
@@ -94,7 +93,7 @@ def capture_seconds(spark: SparkSession, node: Node, hub: str, encoding: str) ->
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with a_door(node, a_hub(node, hub, folder / "out", 900, encoding)) as door:
-            application = Application(spark, door, str(folder / "checkpoints"), once=True)
+            application = Application(spark.sparkContext, door, str(folder / "checkpoints"), once=True)
             began = time.perf_counter()
             assert application.run() == 0
             return time.perf_counter() - began
@@ -137,7 +136,7 @@ def micro_batches(spark: SparkSession, node: Node, client: Client, hub: str) -> 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with a_door(node, a_hub(node, hub, folder / "out", 1)) as door:
-            application = Application(spark, door, str(folder / "checkpoints"), once=False)
+            application = Application(spark.sparkContext, door, str(folder / "checkpoints"), once=False)
             running = threading.Thread(target=application.run)
             running.start()
             progress: dict[int, tuple[int, float]] = {}
@@ -203,7 +202,6 @@ def main() -> None:
         address = KafkaAddress(host=host, port=int(port), is_secure=False)
         account = Account(address=address, connection_string=node.connection_string, client_id="hubmere-bench")
         spark = session()
-        spark.dataSource.register(CaptureSource)
         with Client(account) as client:
             for hub, shape in zip(hubs, shapes, strict=True):
                 fill(client, hub.name, shape, arguments.events)

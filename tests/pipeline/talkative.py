@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from hubmere.pipeline.capture.job import Application
 from hubmere.pipeline.capture.node_client import NodeClient
-from hubmere.pipeline.capture.source import CaptureSource
 from pipeline.copying import start_copy
 from pipeline.sessions import a_session
 
@@ -99,9 +98,8 @@ def main() -> None:
     failing("sink", lambda: copy(spark, source, wrong, folder / "failing sink"))
     failing("options", lambda: read(spark, malformed))
 
-    spark.dataSource.register(CaptureSource)
     client = NodeClient(given["plans"], given["token"], None)
-    code = Application(spark, client, str(folder / "checkpoints"), once=True).run()
+    code = Application(spark.sparkContext, client, str(folder / "checkpoints"), once=True).run()
     print(f"capture ended with {code}")
     spark.stop()
 

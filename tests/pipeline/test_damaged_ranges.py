@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from client.hubs import Hubs, an_account, bodies
 from hubmere.client.connection import Client
 from hubmere.client.consumer import HubReader
-from hubmere.pipeline.capture.source import write_file
+from hubmere.pipeline.capture.writing import write_file
 from hubmere.pipeline.decode import SCHEMA
 from hubmere.pipeline.offsets import DataLost, Range
 from hubmere.pipeline.ranges import read_ranges

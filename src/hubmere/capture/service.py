@@ -4,7 +4,7 @@ Part of the composition root, beside `node`. Nothing of Spark is loaded here: th
 is loaded when there is a hub to capture, which never happens on most nodes.
 
     <data>/capture/files        captured files of hubs without a target
-    <data>/capture/checkpoints  Spark's checkpoints, which belong to the files
+    <data>/capture/checkpoints  the job's checkpoints, which belong to the files
     <data>/capture/work         temporary files of Spark
     <data>/capture/python       the script that starts Spark's Python processes
     <data>/capture/job.log      log of the job
@@ -45,10 +45,8 @@ _SPARK_SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "WARN",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "2",
-    # Offsets of this many batches stay in each checkpoint; a restart needs the last two.
-    "spark.sql.streaming.minBatchesToRetain": "20",
+    # Hubs share the cores evenly: each has a pool of its own.
+    "spark.scheduler.mode": "FAIR",
     "spark.python.unix.domain.socket.enabled": "true",
     # Time for a Python process to authenticate, 15 s by default: a busy machine may need more.
     "spark.python.authenticate.socketTimeout": "300s",
@@ -127,7 +125,6 @@ class CaptureJob:
             "spark.master": master,
             **_SPARK_SETTINGS,
             "spark.local.dir": str(folder / "work"),
-            "spark.sql.warehouse.dir": (folder / "work" / "warehouse").as_uri(),
             **(_LOCAL_SETTINGS if master.startswith("local") else {}),
         }
 

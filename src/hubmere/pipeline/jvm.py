@@ -30,6 +30,11 @@ _OPENED: Final = (
 )  # fmt: skip
 _FLAGS: Final = (
     "-XX:+IgnoreUnrecognizedVMOptions",
+    # The JVM only hands out tasks: a heap that grows from little, one thread that collects, the quick compiler.
+    "-Xms32m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:-UsePerfData",
     # Exit on OutOfMemoryError: the job is restarted from its checkpoint instead of running on in a bad state.
     "-XX:+ExitOnOutOfMemoryError",
     "-Dio.netty.tryReflectionSetAccessible=true",
@@ -76,6 +81,8 @@ def a_gateway(java: str, heap_mb: int, settings: Mapping[str, str]) -> Iterator[
             **os.environ,
             "SPARK_HOME": str(home),
             "SPARK_CONNECT_MODE": "0",
+            # Each thread would get an arena of 64 MB from glibc.
+            "MALLOC_ARENA_MAX": "2",
             _INFO_VARIABLE: str(info),
         }
         process = subprocess.Popen(  # noqa: S603  our own command line

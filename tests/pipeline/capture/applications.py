@@ -2,15 +2,13 @@
 
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from hubmere.pipeline.capture.job import Application
 from hubmere.pipeline.capture.node_client import NodeClient
-from hubmere.pipeline.capture.source import CaptureSource
 from pipeline.capture.plans import TOKEN, PlanServer
 
 
-def an_application(spark: SparkSession, plans: PlanServer, checkpoints: Path, *, once: bool) -> Application:
+def an_application(context: SparkContext, plans: PlanServer, checkpoints: Path | str, *, once: bool) -> Application:
     """The job that follows a plan server."""
-    spark.dataSource.register(CaptureSource)
-    return Application(spark, NodeClient(plans.url, TOKEN, None), str(checkpoints), once=once)
+    return Application(context, NodeClient(plans.url, TOKEN, None), str(checkpoints), once=once)

@@ -1,35 +1,23 @@
-"""Capture without Spark: the reader plans, files are written and published, as the job does in its micro-batches."""
+"""Capture without Spark: the planner decides, files are written and published, as the job does in its micro-batches."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import closing
 
 from hubmere.pipeline.capture.destinations import destination_of
 from hubmere.pipeline.capture.files.names import Span
+from hubmere.pipeline.capture.offsets import CaptureOffset
 from hubmere.pipeline.capture.plan import HubPlan
-from hubmere.pipeline.capture.source import CaptureReader, FilePartition, WrittenFile, write_file
-
-Offset = dict[str, Any]
-
-
-@contextmanager
-def a_reader(hub: HubPlan) -> Iterator[CaptureReader]:
-    """The driver's reader."""
-    reader = CaptureReader(hub)
-    try:
-        yield reader
-    finally:
-        reader.stop()
+from hubmere.pipeline.capture.planner import HubPlanner, files_of
+from hubmere.pipeline.capture.writing import FileTask, WrittenFile, write_file
 
 
-def micro_batches(hub: HubPlan, offset: Offset | None = None) -> Iterator[tuple[Offset, list[FilePartition]]]:
+def micro_batches(hub: HubPlan, offset: CaptureOffset | None = None) -> Iterator[tuple[CaptureOffset, list[FileTask]]]:
     """The micro-batches of a run that takes everything: the offset that each ends at, and its files."""
-    with a_reader(hub) as reader:
-        reader.prepareForTriggerAvailableNow()
-        offset = offset or reader.initialOffset()
-        while (following := reader.latestOffset(offset)) != offset:
-            files = [each for each in reader.partitions(offset, following) if isinstance(each, FilePartition)]
-            yield following, files
+    with closing(HubPlanner(hub)) as planner:
+        planner.freeze_end()
+        offset = offset or planner.first_offset()
+        while (following := planner.next_offset(offset)) is not None:
+            yield following, files_of(hub, following)
             offset = following
 
 
@@ -40,7 +28,7 @@ def publish(hub: HubPlan, written: WrittenFile) -> None:
         destination_of(hub.target.url, hub.target.options).publish(written.name, span, written.token)
 
 
-def capture(hub: HubPlan, offset: Offset | None = None) -> list[WrittenFile]:
+def capture(hub: HubPlan, offset: CaptureOffset | None = None) -> list[WrittenFile]:
     """Capture everything that is there; gives the files."""
     found = []
     for number, (_, files) in enumerate(micro_batches(hub, offset)):

@@ -1,24 +1,37 @@
-"""Checkpoints after a power cut: what is torn is put right, what is whole is left alone."""
+"""The write-ahead log of a hub: what is whole is continued, what a power cut has torn is decided again."""
 
-import json
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
-from hubmere.pipeline.capture.checkpoints import make_durable, mend
+from hubmere.pipeline.capture.checkpoints import (
+    BatchLog,
+    HadoopStorage,
+    InvalidCheckpoint,
+    LocalStorage,
+    Recovered,
+    Storage,
+    open_storage,
+)
 
-OFFSET = 'v1\n{"batchWatermarkMs":0}\n{"format":"x","encoding":"Avro","partitions":{}}'
-COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
+OFFSET = {"format": "x", "encoding": "Avro", "partitions": {"0": [7, 1_000_000, [[0, 7, 999_940]]]}}
+# As Structured Streaming wrote them for earlier versions.
+OLD_OFFSET = (
+    'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1789000000000,"conf":{"spark.sql.shuffle.partitions":"2"}}\n'
+    '{"format":"x","encoding":"Avro","partitions":{"0":[7,1000000,[[0,7,999940]]]}}'
+)
+OLD_COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
 
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """As Spark leaves it amid its second micro-batch."""
+    """As an earlier version leaves it amid its second micro-batch."""
     for name, content in {
         "metadata": '{"id":"f00"}',
-        "offsets/0": OFFSET,
-        "offsets/1": OFFSET,
-        "commits/0": COMMIT,
+        "offsets/0": OLD_OFFSET,
+        "offsets/1": OLD_OFFSET,
+        "commits/0": OLD_COMMIT,
         "offsets/.1.crc": "crc",
         ".metadata.crc": "crc",
     }.items():
@@ -27,69 +40,84 @@ def checkpoint(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def contents(folder: Path) -> dict[str, str]:
-    return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
+def a_log(checkpoint: Path) -> BatchLog:
+    return BatchLog(LocalStorage(checkpoint))
 
 
-def test_whole_checkpoint_loses_its_sums_alone(checkpoint: Path) -> None:
-    """They are not synced, and a wrong one would keep Spark from reading what is good."""
-    before = contents(checkpoint)
+def test_checkpoint_of_an_earlier_version_is_continued(checkpoint: Path) -> None:
+    """With the micro-batch that it had begun, and then after the one that it had finished."""
+    assert a_log(checkpoint).recover() == Recovered(1, OFFSET, False)
 
-    assert mend(checkpoint) == []
+    (checkpoint / "commits/1").write_text(OLD_COMMIT)
+    assert a_log(checkpoint).recover() == Recovered(1, OFFSET, True)
 
-    assert contents(checkpoint) == {name: text for name, text in before.items() if not name.endswith(".crc")}
 
-
-@pytest.mark.parametrize("left", ["", "\0\0\0\0", "v1\n", OFFSET[:-9]])
-def test_torn_micro_batch_is_forgotten(checkpoint: Path, left: str) -> None:
+@pytest.mark.parametrize("left", ["", "\0\0\0\0", "v1\n", OLD_OFFSET[:-9]])
+def test_torn_micro_batch_is_decided_again(checkpoint: Path, left: str) -> None:
     """It was not published: its offset would have been synced before."""
     (checkpoint / "offsets/1").write_text(left)
 
-    assert mend(checkpoint) == [checkpoint / "offsets/1"]
+    assert a_log(checkpoint).recover() == Recovered(0, OFFSET, True)
 
-    assert set(contents(checkpoint)) == {"metadata", "offsets/0", "commits/0"}
+    assert not (checkpoint / "offsets/1").exists()
 
 
-def test_torn_commits_make_the_last_micro_batch_come_again(checkpoint: Path) -> None:
-    """Nothing syncs them, so that all may be torn; a repeat finds its files and leaves them as they are."""
-    for name in ("commits/0", "commits/1"):
+@pytest.mark.parametrize("left", ["", "v1\n", None])
+def test_torn_commit_makes_the_last_micro_batch_come_again(checkpoint: Path, left: str | None) -> None:
+    """A repeat finds its files and leaves them as they are."""
+    (checkpoint / "offsets/1").unlink()
+    (checkpoint / "commits/0").unlink()
+    if left is not None:
+        (checkpoint / "commits/0").write_text(left)
+
+    assert a_log(checkpoint).recover() == Recovered(0, OFFSET, False)
+
+
+def test_two_torn_offsets_are_left_for_somebody_to_see(checkpoint: Path) -> None:
+    """No power cut does that: files may depend on the older one."""
+    for name in ("offsets/0", "offsets/1"):
         (checkpoint / name).write_text("")
 
-    assert mend(checkpoint) == [checkpoint / "commits/0", checkpoint / "commits/1"]
-
-    assert set(contents(checkpoint)) == {"metadata", "offsets/0", "offsets/1"}
-
-
-def test_offset_that_is_torn_below_a_whole_one_is_left_for_somebody_to_see(checkpoint: Path) -> None:
-    """No power cut does that: files may hang on it."""
-    (checkpoint / "offsets/0").write_text("")
-
-    assert mend(checkpoint) == []
+    with pytest.raises(InvalidCheckpoint, match="micro-batch 0"):
+        a_log(checkpoint).recover()
 
     assert (checkpoint / "offsets/0").exists()
 
 
-@pytest.mark.parametrize("is_missing", [False, True])
-def test_query_without_an_id_gets_another(checkpoint: Path, is_missing: bool) -> None:
-    """Spark would not read its logs without one."""
-    (checkpoint / "metadata").write_text("")
-    if is_missing:
-        (checkpoint / "metadata").unlink()
-
-    assert mend(checkpoint) == [checkpoint / "metadata"]
-
-    assert len(json.loads((checkpoint / "metadata").read_text())["id"]) == 36
+def test_checkpoint_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:
+    """The first micro-batch creates it."""
+    assert a_log(tmp_path / "new").recover() is None
 
 
-def test_checkpoint_that_is_not_there_yet_needs_nothing(tmp_path: Path) -> None:
-    """Spark makes it."""
-    assert mend(tmp_path) == []
-    assert contents(tmp_path) == {}
+def test_entry_that_was_being_written_counts_for_nothing(checkpoint: Path) -> None:
+    """A job that dies while it writes leaves a file under another name."""
+    (checkpoint / "offsets/.2.new").write_text(OLD_OFFSET[:30])
+
+    assert a_log(checkpoint).recover() == Recovered(1, OFFSET, False)
 
 
-def test_micro_batch_without_an_offset_is_not_published(checkpoint: Path) -> None:
-    """What decided it must be there."""
-    make_durable(checkpoint, 1)
+def write_and_read(storage: Storage) -> None:
+    log = BatchLog(storage)
+    assert log.recover() is None
+    for batch in range(30):
+        log.add(batch, {**OFFSET, "format": str(batch)})
+        assert log.recover() == Recovered(batch, {**OFFSET, "format": str(batch)}, False)
+        log.commit(batch)
+    assert log.recover() == Recovered(29, {**OFFSET, "format": "29"}, True)
+    assert storage.entries("offsets") == storage.entries("commits") == list(range(10, 30))
 
-    with pytest.raises(FileNotFoundError):
-        make_durable(checkpoint, 2)
+
+def test_log_keeps_its_last_entries_in_a_folder(tmp_path: Path) -> None:
+    """It must not grow with the life of the hub."""
+    write_and_read(LocalStorage(tmp_path / "shop" / "orders"))
+
+
+@pytest.mark.slow
+def test_log_is_the_same_on_the_file_systems_of_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """A cluster's checkpoints are on `hdfs:` or `s3a:`, which the JVM alone knows."""
+    location = f"{(tmp_path / 'shop').as_uri()}/orders"
+
+    write_and_read(HadoopStorage(spark.sparkContext, location))
+
+    assert isinstance(open_storage(spark.sparkContext, location), LocalStorage)
+    assert isinstance(open_storage(spark.sparkContext, "hdfs://localhost:1/x"), HadoopStorage)

@@ -48,15 +48,15 @@ def test_table_holds_every_event_once(
     checkpoint = tmp_path / "checkpoints" / root / f"first-{hub}"
     plans.hubs = [a_hub(hubs, hub, store.url, partitions=2, encoding="Delta", options=store.options)]
     hubs.publish(hub, 0, bodies(50, "first"))
-    assert an_application(spark, plans, tmp_path / "checkpoints", once=True).run() == 0
+    assert an_application(spark.sparkContext, plans, tmp_path / "checkpoints", once=True).run() == 0
     shutil.rmtree(checkpoint / "commits")
     hubs.publish(hub, 1, bodies(30, "second"))
-    assert an_application(spark, plans, tmp_path / "checkpoints", once=True).run() == 0
+    assert an_application(spark.sparkContext, plans, tmp_path / "checkpoints", once=True).run() == 0
     # All files are published, the table's log does not name the last one, and Spark has noted nothing.
     shutil.rmtree(checkpoint / "commits")
     store.remove(f"{root}/{VERSION.format(1)}")
 
-    assert an_application(spark, plans, tmp_path / "checkpoints", once=True).run() == 0
+    assert an_application(spark.sparkContext, plans, tmp_path / "checkpoints", once=True).run() == 0
 
     table = opened(store, root)
     expected = [("0", *each) for each in enumerate(bodies(50, "first"))]

@@ -1,5 +1,6 @@
 """The job on real Spark: plans come and go, one hub's trouble is its own, what is told is what was done."""
 
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -9,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from client.hubs import Hubs, bodies
+from hubmere.pipeline.capture import job
 from hubmere.pipeline.capture.verify import verify
 from pipeline.capture.applications import an_application
 from pipeline.capture.plans import NAMESPACE, PlanServer, a_hub, read
@@ -40,8 +42,8 @@ def test_run_captures_what_is_there_and_one_hub_cannot_stop_another(
         a_hub(hubs, broken, f"file://{SECRET}/x", partitions=1, options={"account_key": SECRET}),
     ]
 
-    code = an_application(spark, plans, tmp_path / "checkpoints", once=True).run()
-    again = an_application(spark, plans, tmp_path / "checkpoints", once=True).run()
+    code = an_application(spark.sparkContext, plans, tmp_path / "checkpoints", once=True).run()
+    again = an_application(spark.sparkContext, plans, tmp_path / "checkpoints", once=True).run()
 
     proofs = [verify(read(hubs, hub)) for hub in plans.hubs[:2]]
     assert (code, again) == (1, 1)
@@ -68,24 +70,20 @@ def test_job_follows_the_plan_while_it_runs(spark: SparkSession, hubs: Hubs, pla
     hub, later = hubs.new(1), hubs.new(1)
     hubs.publish(hub, 0, bodies(10, "first"))
     plans.hubs = [a_hub(hubs, hub, tmp_path, partitions=1, interval_s=2, skips_empty=False)]
-    application = an_application(spark, plans, tmp_path / "checkpoints", once=False)
+    application = an_application(spark.sparkContext, plans, tmp_path / "checkpoints", once=False)
     ended: list[int] = []
     running = threading.Thread(target=lambda: ended.append(application.run()))
     running.start()
 
-    def captured(name: str) -> int:
-        result = plans.last(name)
-        return 0 if result is None else int(result["partitions"][0]["captured"])
-
     try:
-        until(lambda: captured(hub) == 10, plans)
+        until(lambda: reported(plans, hub) == 10, plans)
         hubs.publish(later, 0, bodies(7))
         hubs.publish(hub, 0, bodies(5, "second"))
         plans.hubs = [
             a_hub(hubs, hub, tmp_path, partitions=1, interval_s=3),
             a_hub(hubs, later, tmp_path, partitions=1, interval_s=2),
         ]
-        until(lambda: captured(hub) == 15 and captured(later) == 7, plans)
+        until(lambda: reported(plans, hub) == 15 and reported(plans, later) == 7, plans)
         last = plans.hubs
         plans.hubs = []
         until(lambda: plans.reports[-1]["hubs"] == [], plans)
@@ -98,3 +96,43 @@ def test_job_follows_the_plan_while_it_runs(spark: SparkSession, hubs: Hubs, pla
     proofs = [verify(read(hubs, each)) for each in last]
     assert [proof.problems for proof in proofs] == [[], []]
     assert [proof.partitions[0].events for proof in proofs] == [15, 7]
+
+
+def test_destination_that_does_not_answer_holds_up_no_other_hub(
+    spark: SparkSession, hubs: Hubs, plans: PlanServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its calls wait for minutes; meanwhile the other hubs are captured, and the job can end."""
+    monkeypatch.setattr(job, "STOP_BOUND_S", 0.1)
+    stuck, well = hubs.new(1), hubs.new(1)
+    for hub in (stuck, well):
+        hubs.publish(hub, 0, bodies(10))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        options = {
+            "endpoint": f"http://127.0.0.1:{silent.getsockname()[1]}", "region": "x",
+            "access_key_id": "an-id", "secret_access_key": SECRET,
+        }  # fmt: skip
+        plans.hubs = [
+            a_hub(hubs, stuck, "s3://bucket/x", partitions=1, interval_s=1, options=options),
+            a_hub(hubs, well, tmp_path, partitions=1, interval_s=1),
+        ]
+        application = an_application(spark.sparkContext, plans, tmp_path / "checkpoints", once=False)
+        running = threading.Thread(target=application.run)
+        running.start()
+        try:
+            until(lambda: reported(plans, well) == 10, plans)
+            hubs.publish(well, 0, bodies(5))
+            until(lambda: reported(plans, well) == 15, plans)
+            told = plans.last(stuck)
+        finally:
+            application.stop()
+            running.join(PATIENCE_S)
+
+    assert told is not None
+    assert (told["state"], told["error"]) == ("starting", None)
+    assert verify(read(hubs, plans.hubs[1])).holds
+
+
+def reported(plans: PlanServer, hub: str) -> int:
+    """How far the job says that it is with the only partition of a hub."""
+    told = plans.last(hub)
+    return 0 if told is None else int(told["partitions"][0]["captured"])

@@ -7,11 +7,12 @@ import pytest
 
 from client.hubs import Hubs, bodies
 from hubmere.pipeline.capture.plan import HubPlan
-from hubmere.pipeline.capture.source import CaptureReader, FilePartition, write_file
+from hubmere.pipeline.capture.planner import files_of
 from hubmere.pipeline.capture.verify import verify
+from hubmere.pipeline.capture.writing import write_file
 from hubmere.pipeline.offsets import HubRecreated
 from pipeline.capture.plans import NAMESPACE, a_hub, read
-from pipeline.capture.runs import Offset, capture, micro_batches, publish
+from pipeline.capture.runs import capture, micro_batches, publish
 
 
 def a_captured_hub(hubs: Hubs, target: Path, **settings: object) -> HubPlan:
@@ -28,11 +29,6 @@ def contents(plan: HubPlan, root: Path) -> dict[str, bytes]:
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in top.rglob("*") if path.is_file()}
 
 
-def files_of(plan: HubPlan, start: Offset, end: Offset) -> list[FilePartition]:
-    """What a driver that was started again makes of offsets that are in the write-ahead log."""
-    return [each for each in CaptureReader(plan).partitions(start, end) if isinstance(each, FilePartition)]
-
-
 @pytest.mark.parametrize("encoding", ["Avro", "AvroDeflate", "Parquet"])
 def test_repeat_writes_the_same_names_and_bytes(hubs: Hubs, tmp_path: Path, encoding: str) -> None:
     """Into another folder, so that nothing can be taken over."""
@@ -44,7 +40,7 @@ def test_repeat_writes_the_same_names_and_bytes(hubs: Hubs, tmp_path: Path, enco
 
     other = read(hubs, a_hub(hubs, plan.hub, tmp_path / "again", partitions=2, encoding="Avro"))
     for end, _ in batches:
-        for file in files_of(other, {}, end):
+        for file in files_of(other, end):
             publish(other, write_file(other, file, "7-3"))
 
     assert contents(plan, tmp_path / "once") == contents(plan, tmp_path / "again")
@@ -62,7 +58,7 @@ def test_job_that_dies_between_any_two_files_leaves_each_event_once(hubs: Hubs, 
         for each in written[:published]:
             publish(dying, each)
 
-        repeated = [write_file(dying, file, "0-1") for file in files_of(dying, {}, end)]
+        repeated = [write_file(dying, file, "0-1") for file in files_of(dying, end)]
         for each in repeated:
             publish(dying, each)
         capture(dying, end)
@@ -84,7 +80,7 @@ def test_repeat_after_retention_took_the_events_finds_its_files(hubs: Hubs, tmp_
     before = contents(plan, tmp_path)
     hubs.trim(plan.hub, 0, 400)
 
-    repeated = [write_file(plan, file, "0-1") for end in ends for file in files_of(plan, {}, end)]
+    repeated = [write_file(plan, file, "0-1") for end in ends for file in files_of(plan, end)]
 
     assert all(each.token is None for each in repeated)
     assert contents(plan, tmp_path) == before
@@ -126,7 +122,7 @@ def test_settings_that_change_do_not_touch_a_micro_batch_that_is_on_its_way(hubs
         hubs, a_hub(hubs, plan.hub, tmp_path, partitions=2, size_limit_bytes=999_999_999, encoding="Parquet")
     )
 
-    again = files_of(changed, {}, end)
+    again = files_of(changed, end)
 
     assert [(file.name, file.span, file.encoding) for file in again] == [
         (file.name, file.span, file.encoding) for file in files

@@ -45,7 +45,7 @@ _COLUMNS: Final = (
 _SETTINGS: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.python.unix.domain.socket.enabled": "true",
-    "spark.sql.streaming.minBatchesToRetain": "10",
+    "spark.scheduler.mode": "FAIR",
 }
 _DEFAULT_MASTER: Final = "local[*,4]"
 

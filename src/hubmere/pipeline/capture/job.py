@@ -2,10 +2,11 @@
 
     python -m hubmere.pipeline.capture --node URL --checkpoint-location DIR [--ca-file F] [--ready-file F] [--once]
 
-Asks the node every few seconds which hubs to capture, runs one query for each, and reports their progress. A hub that
-fails does not disturb the others; an unreachable node is asked again. SIGTERM, or the end of standard input when the
-parent process dies, stops the job after the running micro-batches. `--once` captures all present events, closes all
-windows and ends. Spark's own settings come from spark-submit.
+Fetches the plan from the node every few seconds, checks each captured hub, writes the files that are due in tasks of
+Spark, and reports the progress. This process plans for all hubs; Spark's Python processes exist only while files are
+written. A hub that fails does not affect the others; an unreachable node is tried again. SIGTERM, or the end of
+standard input when the parent process dies, stops the job after the running micro-batches. `--once` captures all
+present events, closes all windows and ends. Spark's own settings come from spark-submit.
 """
 
 import argparse
@@ -18,37 +19,45 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from hubmere.pipeline.capture.hub import HubCapture
 from hubmere.pipeline.capture.node_client import MissingToken, NodeClient, NodeUnavailable, find_token
 from hubmere.pipeline.capture.plan import HubPlan
-from hubmere.pipeline.capture.query import CaptureQuery
+from hubmere.pipeline.capture.workers import Workers
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
 log = logging.getLogger("hubmere.capture")
 
-# How often the plan is fetched and progress is reported; progress is also reported right after a publication.
+# How often the plan is fetched. Progress is reported when it has changed, and regularly as a sign of life.
 _POLL_S: Final = 2.0
+_REPORT_S: Final = 10.0
 _TEND_S: Final = 0.25
 # A micro-batch writes a few files per partition; one that takes longer is aborted and repeated at the next start.
 STOP_BOUND_S: Final = 20.0
-# Each source starts a process that imports PySpark; too many at once would slow each other down.
-_MAX_COMING_UP: Final = 2
 _FAILED, _USAGE = 1, 2
 _STARTING, _RUNNING = "starting", "running"
+_STOP_POLL_S: Final = 0.05
+
+
+class SparkGone(Exception):
+    """The Spark context of the job has ended."""
 
 
 class Application:
-    """All queries of one node. Thread rule: one owner, except for `stop`."""
+    """All captured hubs of one node. Thread rule: one owner, except for `stop`."""
 
-    def __init__(self, spark: "SparkSession", client: NodeClient, checkpoints: str, *, once: bool) -> None:
-        self._spark = spark
+    def __init__(self, context: "SparkContext", client: NodeClient, checkpoints: str, *, once: bool) -> None:
+        self._context = context
         self._client = client
         self._checkpoints = checkpoints.rstrip("/")
         self._once = once
         self._stopping = threading.Event()
-        self._reports = threading.Event()
-        self._queries: dict[tuple[str, str, str], CaptureQuery] = {}
+        self._changed = threading.Event()
+        self._workers = Workers()
+        self._hubs: dict[tuple[str, str, str], HubCapture] = {}
+        self._last_report: dict[str, Any] = {}
+        self._reported_at_s = 0.0
         self._is_away = False
 
     def stop(self) -> None:
@@ -61,18 +70,24 @@ class Application:
         while not self._stopping.is_set():
             now_s = time.monotonic()
             if now_s >= next_poll_s:
+                self._check_spark()
                 self._follow(self._fetch_plan())
                 next_poll_s = now_s + _POLL_S
-                self._reports.set()
-            self._tend(now_s)
-            if self._reports.is_set():
-                self._reports.clear()
+            self._start_due()
+            if self._changed.is_set() or now_s >= self._reported_at_s + _REPORT_S:
+                self._changed.clear()
                 self._report(self._state())
             if self._once and self._is_finished():
                 break
             self._stopping.wait(_TEND_S)
         self._end_all()
-        return _FAILED if self._once and any(query.error for query in self._queries.values()) else 0
+        return _FAILED if self._once and any(hub.error for hub in self._hubs.values()) else 0
+
+    def _check_spark(self) -> None:
+        """Raise if the JVM or its context has ended: the job ends too, and its supervisor restarts it."""
+        jsc: Any = self._context._jsc
+        if jsc.sc().isStopped():
+            raise SparkGone("Spark's context has stopped")
 
     # --- hubs ---
 
@@ -88,78 +103,96 @@ class Application:
         return found
 
     def _follow(self, wanted: Mapping[tuple[str, str, str], HubPlan] | None) -> None:
-        """Stop the queries of removed or changed hubs, and create those of new hubs."""
-        if wanted is None or (self._once and self._queries):
-            return
-        for key in [key for key, query in self._queries.items() if wanted.get(key) != query.hub]:
-            self._queries.pop(key).stop(time.monotonic() + STOP_BOUND_S)
-        for key, hub in wanted.items():
-            if key not in self._queries:
-                checkpoint = "/".join((self._checkpoints, *key))
-                self._queries[key] = CaptureQuery(
-                    self._spark, hub, checkpoint, once=self._once, on_published=self._reports.set
-                )
+        """Stop the captures of removed or changed hubs, and create those of new hubs.
 
-    def _tend(self, now_s: float) -> None:
-        for query in self._queries.values():
-            coming_up = sum(each.is_starting for each in self._queries.values())
-            query.advance(now_s, may_start=coming_up < _MAX_COMING_UP)
+        A running capture finishes its micro-batch first: two captures must never use the same checkpoint.
+        """
+        if wanted is None or (self._once and self._hubs):
+            return
+        for key in [key for key, hub in self._hubs.items() if wanted.get(key) != hub.hub]:
+            self._hubs[key].stop()
+            if not self._hubs[key].is_busy:
+                self._hubs.pop(key).close()
+                self._changed.set()
+        for key, plan in wanted.items():
+            if key not in self._hubs:
+                checkpoint = "/".join((self._checkpoints, *key))
+                self._hubs[key] = HubCapture(
+                    self._context, plan, checkpoint, once=self._once, on_change=self._changed.set
+                )
+                self._changed.set()
+
+    def _start_due(self) -> None:
+        for hub in self._hubs.values():
+            if not hub.is_busy and not hub.is_stopping and not hub.is_finished and hub.schedule.is_due():
+                hub.is_busy = True
+                self._workers.submit(hub.run)
 
     def _is_finished(self) -> bool:
-        return not self._is_away and all(query.is_finished for query in self._queries.values())
+        hubs = self._hubs.values()
+        return not self._is_away and all(hub.is_finished and not hub.is_busy for hub in hubs)
 
     def _end_all(self) -> None:
         deadline_s = time.monotonic() + STOP_BOUND_S
-        for query in self._queries.values():
-            query.stop(deadline_s)
+        for hub in self._hubs.values():
+            hub.stop()
+        while any(hub.is_busy for hub in self._hubs.values()) and time.monotonic() < deadline_s:
+            time.sleep(_STOP_POLL_S)
+        for hub in self._hubs.values():
+            if not hub.is_busy:
+                hub.close()
         self._report("stopped")
         self._client.close()
 
     # --- reports ---
 
     def _state(self) -> str:
-        """Report the state of each hub; it is "starting" until its query has reached the node."""
-        queries = self._queries.values()
-        return _STARTING if queries and not any(query.has_started for query in queries) else _RUNNING
+        """State of the job; it is "starting" until one hub and its destination were reached."""
+        hubs = self._hubs.values()
+        return _STARTING if hubs and not any(hub.has_started for hub in hubs) else _RUNNING
 
     def _report(self, state: str) -> None:
+        """Report to the node, unless the last report was the same and is recent."""
         job = {
             "pid": os.getpid(),
             "state": state,
-            "sparkVersion": self._spark.version,
-            "master": self._spark.sparkContext.master,
+            "sparkVersion": self._context.version,
+            "master": self._context.master,
         }
-        hubs = [self._hub_report(key, query) for key, query in self._queries.items()]
+        now_s = time.monotonic()
+        report = {"job": job, "hubs": [_hub_report(key, hub) for key, hub in self._hubs.items()]}
+        if report == self._last_report and now_s < self._reported_at_s + _REPORT_S:
+            return
+        self._reported_at_s = now_s
         try:
-            self._client.report({"job": job, "hubs": hubs})
+            self._client.report(report)
+            self._last_report = report
         except NodeUnavailable as away:
             log.debug("%s", away)
+            self._reported_at_s = now_s + _POLL_S - _REPORT_S
 
-    def _hub_report(self, key: tuple[str, str, str], query: CaptureQuery) -> dict[str, Any]:
-        namespace, hub, incarnation = key
-        return {
-            "namespace": namespace,
-            "hub": hub,
-            "id": incarnation,
-            "state": _RUNNING if query.has_started else _STARTING,
-            "error": query.error,
-            "partitions": query.ledger.report(),
-        }
+
+def _hub_report(key: tuple[str, str, str], capture: HubCapture) -> dict[str, Any]:
+    namespace, hub, incarnation = key
+    return {
+        "namespace": namespace,
+        "hub": hub,
+        "id": incarnation,
+        "state": _RUNNING if capture.has_started else _STARTING,
+        "error": capture.error,
+        "partitions": capture.report(),
+    }
 
 
 # --- the process -----------------------------------------------------------------------------------------------------
 
 
-def a_session() -> "SparkSession":
-    """A Spark session with the settings of the caller, and the capture source registered."""
-    from pyspark.sql import SparkSession
-
-    from hubmere.pipeline.capture.source import CaptureSource
+def a_context() -> "SparkContext":
+    """Spark with the settings of the caller. Only its core is used: a session would load SQL into the JVM."""
+    from pyspark import SparkConf, SparkContext
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    spark = SparkSession.builder.appName("hubmere-capture").getOrCreate()
-    spark.dataSource.register(CaptureSource)
-    return spark
+    return SparkContext.getOrCreate(SparkConf().setAppName("hubmere-capture"))
 
 
 def stop_when_alone(application: Application) -> None:
@@ -197,8 +230,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MissingToken as missing:
         log.error("%s", missing)
         return _USAGE
-    spark = a_session()
-    application = Application(spark, client, given.checkpoint_location, once=given.once)
+    context = a_context()
+    application = Application(context, client, given.checkpoint_location, once=given.once)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: application.stop())
     if not given.detached:
@@ -206,4 +239,4 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return application.run()
     finally:
-        spark.stop()
+        context.stop()

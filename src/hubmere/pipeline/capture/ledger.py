@@ -1,20 +1,21 @@
 """Progress of each hub, which the node shows: counts, the last file, the open window.
 
-For monitoring only: Spark's checkpoint and the files decide what is captured. Beside a checkpoint on a local disk the
+For monitoring only: the checkpoint and the files decide what is captured. Beside a checkpoint on a local disk the
 ledger is saved in a file, so that totals survive a restart of the job; elsewhere they start at zero.
 """
 
 import json
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from hubmere.pipeline.capture.plan import HubPlan
-from hubmere.pipeline.capture.source import WrittenFile
+from hubmere.pipeline.capture.windows import Window
+from hubmere.pipeline.capture.writing import WrittenFile
 
 _FILE: Final = "ledger.json"
 
@@ -55,14 +56,17 @@ class HubLedger:
             self._book.batch = max(batch, self._book.batch)
             self._keep()
 
-    def report(self) -> list[dict[str, Any]]:
-        """The report for the node."""
+    def report(self, windows: Mapping[int, Window]) -> list[dict[str, Any]]:
+        """The report for the node, with the open windows as far as they are known."""
         with self._lock:
             known = dict(self._book.partitions)
         untouched = {
             index: PartitionLedger(captured=self._hub.since.get(index, 0)) for index in range(self._hub.partition_count)
         }
-        return [_partition_report(index, each) for index, each in sorted({**untouched, **known}.items())]
+        return [
+            _partition_report(index, _at_window(each, windows.get(index)))
+            for index, each in sorted({**untouched, **known}.items())
+        ]
 
     def _add(self, file: WrittenFile, url: str, *, is_new: bool) -> None:
         before = self._book.partitions.get(file.partition, PartitionLedger(captured=file.first))
@@ -100,6 +104,13 @@ class HubLedger:
         partitions = {index: asdict(each) for index, each in self._book.partitions.items()}
         fresh.write_text(json.dumps({"batch": self._book.batch, "partitions": partitions}), encoding="utf-8")
         fresh.replace(self._path)
+
+
+def _at_window(ledger: PartitionLedger, window: Window | None) -> PartitionLedger:
+    """A ledger that knows at least what the log of micro-batches says; its own file may be missing or older."""
+    if window is None:
+        return ledger
+    return replace(ledger, captured=max(ledger.captured, window.at), window_start_s=window.start_s)
 
 
 def _partition_report(index: int, ledger: PartitionLedger) -> dict[str, Any]:

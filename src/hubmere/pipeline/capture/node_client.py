@@ -48,6 +48,9 @@ class NodeClient:
         self._url = url.rstrip("/")
         self._token = token
         self._http = HttpClient(self._url, ca_file=ca_file, timeout_s=_TIMEOUT_S)
+        # The last plan; it changes rarely, and is not parsed again while it stays the same.
+        self._plan_text = b""
+        self._plan: dict[tuple[str, str, str], HubPlan] = {}
 
     def close(self) -> None:
         """Close the connection; the next request opens another."""
@@ -55,8 +58,11 @@ class NodeClient:
 
     def plan(self) -> dict[tuple[str, str, str], HubPlan]:
         """The hubs to capture."""
+        text = self._request("GET", PLAN_PATH, None)
         try:
-            return read_plan(self._request("GET", PLAN_PATH, None))
+            if text != self._plan_text:
+                self._plan, self._plan_text = read_plan(text), text
+            return self._plan
         except InvalidPlan as error:
             raise NodeUnavailable(f"{self._url}{PLAN_PATH} is not a plan: {error}") from None
 

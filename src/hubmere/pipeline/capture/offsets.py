@@ -1,4 +1,4 @@
-"""The offset of a capture query, which is in Spark's write-ahead log before any file is written. It has, for each
+"""The offset of a captured hub, which is in its write-ahead log before any file is written. It has, for each
 partition, the open window and the files that were closed before it. The format and the encoding of names are part of
 it, so that a repeated micro-batch writes the same files under the same names even if the hub's settings, or the log's
 batches, have changed meanwhile.
@@ -16,14 +16,14 @@ from hubmere.pipeline.capture.windows import FilePlan, Planned, Window
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureOffset:
-    """The position of a query, and the files of the micro-batch that ends here."""
+    """The position of a hub, and the files of the micro-batch that ends here."""
 
     format: str
     encoding: CaptureEncoding
     partitions: Mapping[int, Planned]
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON form for Spark."""
+        """The JSON form of the log."""
         return {
             "format": self.format,
             "encoding": str(self.encoding),
@@ -35,7 +35,7 @@ class CaptureOffset:
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> "CaptureOffset":
-        """Parse the JSON form of Spark."""
+        """Parse the JSON form of the log."""
         return cls(
             format=given["format"],
             encoding=CaptureEncoding(given["encoding"]),

@@ -16,7 +16,7 @@ from hubmere.pipeline.capture.windows import Rules
 # For logs and the portal. The node charges no egress for the job (reference: service 6) because of the credential in
 # the plan's connection string.
 CLIENT_ID: Final = CLIENT_ID_PREFIX + "capture"
-# A node restarts within a second; one that is away for longer fails the query, which is then restarted with back-off.
+# A node restarts within a second; if it is away for longer, the run of the hub fails and is repeated with back-off.
 _PATIENCE_S: Final = 30.0
 _ANSWER_TIMEOUT_S: Final = 20.0
 _SECURE: Final = "SASL_SSL"
