@@ -77,6 +77,7 @@ SAMPLES: dict[str, tuple[str, object]] = {
     "rotated_key_grace_s": ("60", 60),
     "capture_supervise": ("no", False),
     "capture_master": ("spark://cluster:7077", "spark://cluster:7077"),
+    "capture_sleep_after_s": ("300", 300),
     "capture_heap_mb": ("1024", 1024),
     "capture_java": ("/opt/java", Path("/opt/java")),
     "capture_folder": ("/srv/files", Path("/srv/files")),

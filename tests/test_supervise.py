@@ -9,15 +9,16 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from broker.builders import Bench
-from hubmere.broker.management.capture import JobReport, JobState, Supervision
+from broker.builders import Bench, a_batch
+from hubmere.broker.management.capture import HubReport, JobReport, JobState, PartitionReport, Supervision
 from hubmere.capture.java import CannotRun
 from hubmere.capture.service import CaptureJob
-from hubmere.capture.supervisor import JobCommand, Lease, Patience, Retries, Supervisor
+from hubmere.capture.supervisor import JobCommand, Lease, Patience, Retries, Sleep, Supervisor
 from hubmere.model.addresses import Addresses
 from hubmere.model.clock import SystemClock
 from hubmere.model.entity import CaptureDescription
@@ -64,7 +65,8 @@ class Keeper:
         return Supervisor(self.bench.broker.captures, SystemClock(), prepare or self.prepare, self.log_file, patience)
 
     def capture(self, *, enabled: bool = True) -> None:
-        spec = replace(HubSpec.of(self.bench.hub.entity), capture=CaptureDescription(enabled=enabled))
+        described = CaptureDescription(enabled=enabled, skip_empty=True)
+        spec = replace(HubSpec.of(self.bench.hub.entity), capture=described)
         self.bench.do(lambda done: self.bench.manager.update_hub("hubmere", "orders", spec, self.bench.actor(), done))
 
     def report(self, state: str = "running") -> None:
@@ -73,6 +75,18 @@ class Keeper:
         self.bench.do(
             lambda done: captures.record_report(JobReport(pid=1, state=state), [], now=now, now_ms=0, done=done)
         )
+
+    def report_windows(self) -> None:
+        """What the job does once it has looked at the hub, in which nothing waits."""
+        captures, clock, entity = self.bench.broker.captures, SystemClock(), self.bench.hub.entity
+        start = datetime.now(UTC).isoformat()
+        parts = tuple(
+            PartitionReport(partition=one, captured=self.bench.hub.log(one).state.committed, window_start=start)
+            for one in range(entity.partition_count)
+        )
+        hub = HubReport(namespace="hubmere", hub="orders", id=entity.captured_since.id, partitions=parts)
+        job, now = JobReport(pid=1, state="running"), clock.monotonic()
+        self.bench.do(lambda done: captures.record_report(job, [hub], now=now, now_ms=0, done=done))
 
     @property
     def supervision(self) -> Supervision:
@@ -328,6 +342,92 @@ def test_different_failures_are_no_alarm() -> None:
     retries.record_failure("two", 0)
 
     assert not retries.is_alarming
+
+
+# --- sleeping --------------------------------------------------------------------------------------------------------
+
+DROWSY = replace(PATIENCE, sleep_after=0.2, due_check=0.01, least_lead=0.05, most_lead=0.05)
+
+
+def test_a_job_without_work_is_stopped_and_started_again_when_a_window_is_full(keep: Callable[[str], Keeper]) -> None:
+    """It costs nothing in the meantime, and its starts are no restarts."""
+    keeper = keep(OBEYS)
+    shown: list[Supervision] = []
+
+    async def story() -> None:
+        keeper.capture()
+        await until(lambda: "up" in keeper.log_text())
+        pid = keeper.supervision.pid
+        keeper.report_windows()
+        await until(lambda: keeper.supervision.state is JobState.SLEEPING)
+        shown.append(keeper.supervision)
+        assert pid is not None
+        assert not is_there(pid)
+        described = keeper.bench.hub.entity.capture
+        assert described is not None
+        for _ in range(described.size_limit_bytes // 1_000_000 + 1):
+            keeper.bench.hub.log(0).append(a_batch(body=b"x" * 1_000_000), SystemClock().now_ms())
+        keeper.bench.turn.run()
+        await until(lambda: keeper.starts == 2 and keeper.supervision.state is JobState.STARTING)
+        shown.append(keeper.supervision)
+
+    supervised(keeper.supervisor(DROWSY), story)
+
+    assert (shown[0].reason, shown[0].pid, shown[0].restarts) == ("no events are waiting", None, 0)
+    assert shown[1].restarts == 0
+
+
+def test_a_job_that_does_not_know_its_windows_yet_keeps_running(keep: Callable[[str], Keeper]) -> None:
+    """It has looked at nothing so far, so that nobody can say when work is due."""
+    keeper = keep(OBEYS)
+
+    async def story() -> None:
+        keeper.capture()
+        await until(lambda: "up" in keeper.log_text())
+        keeper.report("running")
+        await until(lambda: keeper.supervision.state is JobState.RUNNING)
+        await asyncio.sleep(3 * DROWSY.sleep_after)
+        assert keeper.supervision.state is JobState.RUNNING
+
+    supervised(keeper.supervisor(DROWSY), story)
+
+
+def test_a_job_is_stopped_after_a_while_without_work_and_not_for_a_short_one() -> None:
+    """A start costs seconds of a processor: it must be worth it on both sides."""
+    sleep = Sleep(Patience(sleep_after=60, least_lead=10, most_lead=40))
+
+    sleep.record_due(100.0, now=0.0)
+    at_once = sleep.may_stop(0.0)
+    sleep.record_due(40.0, now=60.0)
+    short = sleep.may_stop(60.0)
+    sleep.record_due(None, now=80.0)
+    sleep.record_due(300.0, now=140.0)
+
+    assert not at_once
+    assert not short
+    assert sleep.may_stop(140.0)
+
+
+def test_a_job_is_started_as_early_as_its_last_start_took() -> None:
+    """So that it is there when the window ends."""
+    sleep = Sleep(Patience(sleep_after=60, least_lead=10, most_lead=40))
+    sleep.record_due(25.0, now=0.0)
+    usual = sleep.must_run
+
+    sleep.record_start(took_s=30.0)
+
+    assert not usual
+    assert sleep.must_run
+
+
+def test_a_job_that_must_not_sleep_always_runs() -> None:
+    """The setting 0."""
+    sleep = Sleep(Patience(sleep_after=0))
+
+    sleep.record_due(None, now=0.0)
+
+    assert sleep.must_run
+    assert not sleep.may_stop(1e9)
 
 
 # --- put together with a node ----------------------------------------------------------------------------------------

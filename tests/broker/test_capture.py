@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -43,8 +44,12 @@ class CaptureBench(Bench):
     def captures(self) -> Captures:
         return self.broker.captures
 
-    def capture(self, *, enabled: bool = True, destination: CaptureDestination | None = None) -> LiveHub:
-        described = CaptureDescription(enabled=enabled, destination=destination or CaptureDestination())
+    def capture(
+        self, *, enabled: bool = True, destination: CaptureDestination | None = None, skip_empty: bool = False
+    ) -> LiveHub:
+        described = CaptureDescription(
+            enabled=enabled, destination=destination or CaptureDestination(), skip_empty=skip_empty
+        )
         return self.change(replace(HubSpec.of(self.hub.entity), capture=described))
 
     def change(self, spec: HubSpec) -> LiveHub:
@@ -356,3 +361,81 @@ def test_a_hub_that_is_not_captured_holds_nothing(bench: CaptureBench) -> None:
     assert report.deleted_segments > 0
     assert (report.held_bytes, list(report.lost)) == (0, [])
     assert bench.hub.log(0).state.log_start == 40
+
+
+# --- when work is due ------------------------------------------------------------------------------------------------
+
+WINDOW_START_MS = NOW_MS - NOW_MS % 1000
+
+
+def a_window(bench: CaptureBench, *, start_ms: int = WINDOW_START_MS, captured: int = 0) -> None:
+    """The job reports an open window of each partition."""
+    start = datetime.fromtimestamp(start_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    parts = range(bench.hub.entity.partition_count)
+    bench.report(*(PartitionReport(partition=one, captured=captured, window_start=start) for one in parts))
+
+
+def test_work_is_due_while_the_windows_are_not_known(bench: CaptureBench) -> None:
+    """A hub that was just captured, or a node that was restarted: the job must run and say."""
+    bench.capture(skip_empty=True)
+
+    assert bench.captures.next_due_ms() == 0
+
+
+def test_nothing_is_due_in_a_hub_without_waiting_events(bench: CaptureBench) -> None:
+    """The job need not run at all, unless it has to write files without events."""
+    bench.capture(skip_empty=True)
+    a_window(bench)
+    without_files = bench.captures.next_due_ms()
+    described = bench.capture(skip_empty=False).entity.capture
+
+    assert described is not None
+    assert without_files is None
+    assert bench.captures.next_due_ms() == WINDOW_START_MS + described.interval_s * 1000
+
+
+def test_work_is_due_at_the_end_of_the_window_of_the_first_waiting_event(bench: CaptureBench) -> None:
+    """Windows follow each other from the reported one, also while nothing happens."""
+    described = bench.capture(skip_empty=True).entity.capture
+    assert described is not None
+    interval_ms = described.interval_s * 1000
+    a_window(bench)
+    bench.publish(1, now_ms=WINDOW_START_MS + 7 * interval_ms + 1)
+    bench.publish(1, now_ms=WINDOW_START_MS + 9 * interval_ms)
+
+    assert bench.captures.next_due_ms() == WINDOW_START_MS + 8 * interval_ms
+
+
+def test_work_is_due_at_once_when_the_size_is_reached(bench: CaptureBench) -> None:
+    """A window ends by size before its time."""
+    described = bench.capture(skip_empty=True).entity.capture
+    assert described is not None
+    a_window(bench)
+    count = described.size_limit_bytes // 1_000_000 + 1
+
+    for _ in range(count):
+        assert bench.captures.next_due_ms() != 0
+        bench.publish(1, size=1_000_000)
+
+    assert bench.captures.next_due_ms() == 0
+
+
+def test_work_is_due_while_a_hub_fails(bench: CaptureBench) -> None:
+    """What has failed is tried again."""
+    bench.capture(skip_empty=True)
+    a_window(bench)
+
+    bench.report(error="the destination is gone")
+
+    assert bench.captures.next_due_ms() == 0
+
+
+def test_windows_of_an_earlier_capture_are_not_those_of_the_next(bench: CaptureBench) -> None:
+    """Off and on again begins anew, at another event and another second."""
+    bench.capture(skip_empty=True)
+    a_window(bench)
+    bench.capture(enabled=False)
+
+    bench.capture(skip_empty=True)
+
+    assert bench.captures.next_due_ms() == 0

@@ -1,6 +1,6 @@
 """Capture as a whole: a real node starts and keeps the real job; files are exact whatever is killed.
 
-Two starts of Spark. Windows are closed by size, since the shortest time is a minute.
+A few starts of Spark. Windows are closed by size, since the shortest time is a minute.
 """
 
 import json
@@ -9,8 +9,10 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import fastavro
@@ -187,6 +189,49 @@ def test_what_is_published_becomes_files_exactly_once_whatever_is_killed(node: N
     at(node, "capture", "disable", "--name", "orders")
     until(lambda: not is_there(int(running["job"]["pid"])), node)
     assert state(node) == {"state": "Off"}
+
+
+def test_a_job_that_sleeps_and_wakes_captures_each_event_once_whatever_is_killed(
+    tmp_path: Path, deaths: Callable[[int, int], int]
+) -> None:
+    """It runs for full windows only; it is killed while it starts, while it writes and while it falls asleep."""
+    chance = Random(5)
+    hubs = [HubSetting(name="orders", partition_count=2)]
+    with Node(hubs=hubs, data=tmp_path / "data", settings={"capture_sleep_after_s": 1}) as node:
+        enable(node)
+        publisher = Publisher(node)
+        until(lambda: state(node)["state"] == "Sleeping", node)
+        asleep = state(node)
+        rounds = deaths(1, 12)
+        for number in range(rounds):
+            publisher.by_kafka(number % 2, EVENTS_PER_WINDOW)
+            until(lambda: bool(state(node)["job"]["pid"]), node)
+            pid = int(state(node)["job"]["pid"])
+            time.sleep(chance.uniform(0, 12) if rounds > 1 else 0)
+            kill_group(pid)
+            until(lambda files=number + 1: state(node)["files"] >= files, node)  # type: ignore[misc]
+        publisher.by_kafka(0, 3)
+        until(lambda: state(node)["state"] == "Sleeping", node)
+        rested = state(node)
+        files = captured(node)
+        verified = at(node, "capture", "verify", "--eventhub-name", "orders")
+
+    assert (asleep["reason"], asleep["job"]["pid"]) == ("no events are waiting", None)
+    # The last events wait for the end of their window, and nobody has to run for that.
+    assert (rested["reason"], rested["job"]["pid"]) == ("no window ends soon", None)
+    assert verified.code == 0, verified.err
+    counted = {partition: len(bodies) for partition, bodies in files.items()}
+    assert sum(publisher.published.values()) - sum(counted.values()) == rested["lagEvents"]
+    assert rested["lagEvents"] < 2 * EVENTS_PER_WINDOW
+    for partition, bodies in files.items():
+        numbers = [body.rstrip(b".").split(b"/") for body in bodies]
+        assert numbers == [[b"%d" % partition, b"%d" % number] for number in range(len(bodies))]
+
+
+def kill_group(pid: int) -> None:
+    """Kill the job and its JVM; it may have ended by itself."""
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def test_a_node_that_cannot_run_the_job_serves_and_says_why(tmp_path: Path) -> None:

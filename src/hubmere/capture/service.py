@@ -92,7 +92,9 @@ class CaptureJob:
         await asyncio.to_thread(importlib.import_module, _SUPERVISOR)
         from hubmere.capture.supervisor import Patience, Supervisor
 
-        patience = Patience(last_stop=self.settings.shutdown_timeout_s)
+        patience = Patience(
+            last_stop=self.settings.shutdown_timeout_s, sleep_after=float(self.settings.capture_sleep_after_s)
+        )
         log_file = self.base.absolute() / _FOLDER / "job.log"
         await Supervisor(captures, clock, self.command, log_file, patience).run()
 

@@ -1,6 +1,7 @@
 """Supervises the capture job: one child process for all captured hubs, started, monitored, restarted and stopped.
 
 - The job runs while a hub is captured, and is stopped with the last one.
+- It is also stopped while no window ends soon, and started again in time for the next one (`Sleep`).
 - Health is judged by the job's reports: a process that does not report for too long is killed.
 - After a failure the job is restarted with growing delays. If it cannot run at all, the reason is shown and the attempt
   is repeated at intervals. The node serves in every case.
@@ -34,6 +35,9 @@ _LOG_FILES = 3
 _TAIL_LINES = 20
 _REASON_CHARACTERS = 300
 _READ_BYTES = 64 * 1024
+# Reasons why the job sleeps, for the portal and the command line.
+_NOTHING_WAITS = "no events are waiting"
+_NO_WINDOW_ENDS = "no window ends soon"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,13 @@ class Patience:
     blocked: float = 30.0
     # This number of equal failures in a row raises an alarm.
     alarm_after: int = 5
+    # The job is stopped after this time without work, if none is due within the same time; 0 keeps it running.
+    sleep_after: float = 60.0
+    # How often is checked when work is due.
+    due_check: float = 2.0
+    # How long before the end of a window the job is started: as long as its last start took, within these bounds.
+    least_lead: float = 10.0
+    most_lead: float = 60.0
 
 
 _PATIENCE = Patience()
@@ -131,6 +142,48 @@ class Retries:
         return self._same >= self._patience.alarm_after
 
 
+class Sleep:
+    """Decides when the job is stopped for lack of work, and when it is started again. Pure: times are arguments."""
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._idle_since: float | None = None
+        self._checked_at: float | None = None
+        self._due_s: float | None = 0.0
+        self._lead = patience.least_lead
+
+    def record_start(self, took_s: float) -> None:
+        """Record how long a start of the job took; the next one begins that much earlier."""
+        self._lead = min(max(took_s, self._patience.least_lead), self._patience.most_lead)
+
+    def is_check_due(self, now: float) -> bool:
+        """Whether to ask again when work is due."""
+        return self._checked_at is None or now >= self._checked_at + self._patience.due_check
+
+    def record_due(self, due_s: float | None, now: float) -> None:
+        """Record in how many seconds work is due; None: only after another event."""
+        self._checked_at, self._due_s = now, due_s
+        if due_s is not None and due_s <= self._patience.sleep_after:
+            self._idle_since = None
+        elif self._idle_since is None:
+            self._idle_since = now
+
+    @property
+    def must_run(self) -> bool:
+        """Whether the job has to run now, or is needed before another start would be complete."""
+        return self._patience.sleep_after <= 0 or (self._due_s is not None and self._due_s <= self._lead)
+
+    def may_stop(self, now: float) -> bool:
+        """Whether the job has had nothing to do for long enough."""
+        is_idle = self._idle_since is not None and now - self._idle_since >= self._patience.sleep_after
+        return self._patience.sleep_after > 0 and is_idle
+
+    @property
+    def is_without_work(self) -> bool:
+        """Whether nothing is due before another event arrives."""
+        return self._due_s is None
+
+
 class Supervisor:
     """Keeps one capture job running.
 
@@ -151,6 +204,7 @@ class Supervisor:
         self._log_file = log_file
         self._patience = patience
         self._retries = Retries(self._patience)
+        self._sleep = Sleep(self._patience)
         self._lease = Lease(log_file.with_name("job.lock"))
         self._child: _Child | None = None
         self._started_at = 0.0
@@ -180,11 +234,37 @@ class Supervisor:
         if not self._captures.has_work:
             await self._stop(self._patience.stop)
             self._start_at = 0.0
-        elif self._child is None:
+            return
+        self._check_due()
+        if self._child is None:
             if self._clock.monotonic() >= self._start_at:
-                await self._start()
+                await self._start_or_sleep()
         else:
             await self._watch(self._child)
+
+    # --- sleeping ---
+
+    def _check_due(self) -> None:
+        now = self._clock.monotonic()
+        if self._sleep.is_check_due(now):
+            due_ms = self._captures.next_due_ms()
+            self._sleep.record_due(None if due_ms is None else (due_ms - self._clock.now_ms()) / 1000, now)
+
+    async def _start_or_sleep(self) -> None:
+        if self._sleep.must_run:
+            await self._start()
+            return
+        before = self._captures.supervision
+        reason = _NOTHING_WAITS if self._sleep.is_without_work else _NO_WINDOW_ENDS
+        if (before.state, before.reason) != (JobState.SLEEPING, reason):
+            self._captures.supervision = Supervision(state=JobState.SLEEPING, reason=reason, restarts=before.restarts)
+
+    async def _fall_asleep(self) -> None:
+        log.info("no window ends soon: stopping the capture job until one does")
+        await self._stop(self._patience.stop)
+        # The next start is planned: it is not counted as a restart.
+        self._is_first = True
+        await self._start_or_sleep()
 
     # --- starting ---
 
@@ -236,7 +316,10 @@ class Supervisor:
             self._on_failure(f"it did not report within {self._patience.first_report:g} s of its start")
         elif has_reported and self._is_first_running_report():
             self._captures.supervision = replace(self._captures.supervision, state=JobState.RUNNING)
+            self._sleep.record_start(now - self._started_at)
             log.info("the capture job is running after %.1f s", now - self._started_at)
+        elif self._captures.supervision.state is JobState.RUNNING and self._sleep.may_stop(now):
+            await self._fall_asleep()
 
     def _is_first_running_report(self) -> bool:
         """Whether the job reports for the first time that it is running; before that it reports that it is starting."""

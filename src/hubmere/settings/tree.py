@@ -375,6 +375,13 @@ class Settings:
         "local[2,4]",
         "Spark master of the capture job: local[cores,tries], or the address of a cluster.",
     )
+    capture_sleep_after_s: int = _setting(
+        _CAPTURE,
+        count(0, 86_400),
+        60,
+        "Stop the capture job after this number of seconds without work, if no window ends within the same time; it is "
+        "started again before the next window ends. 0: never stop it.",
+    )
     capture_heap_mb: int = _setting(
         _CAPTURE,
         count(512, 65_536),

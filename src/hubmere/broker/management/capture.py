@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from hubmere.broker.live import LiveHub, LiveNamespace
+from hubmere.broker.management.capture_due import NOW_MS, OpenWindows, bytes_from
 from hubmere.broker.views import HubView
 from hubmere.model.capture import CapturePlace, CaptureTargets
 from hubmere.model.entity import AccessRule, CaptureDescription, Hub, Rights
@@ -19,7 +20,7 @@ from hubmere.model.errors import InvalidArgument, Refusal
 from hubmere.model.names import fold
 from hubmere.store.catalog.runtime_state import CaptureState
 from hubmere.store.catalog.view import Put
-from hubmere.store.engine import Catalog, OnDurable, PartitionLog, RetentionHold
+from hubmere.store.engine import Catalog, OnDurable, RetentionHold
 
 # A job reports every few seconds; after this time without a report it no longer counts as running.
 SILENCE_SECONDS = 30.0
@@ -34,6 +35,7 @@ class JobState(StrEnum):
     UNSUPERVISED = "Unsupervised"  # the job is to run elsewhere, and does not report
     STARTING = "Starting"
     RUNNING = "Running"
+    SLEEPING = "Sleeping"  # no window ends soon: the job is stopped, and is started before the next one ends
     FAILING = "Failing"  # the job runs, but the capture of this hub fails and is retried
     BACKING_OFF = "BackingOff"
     BLOCKED = "Blocked"  # it cannot run until an operator changes something
@@ -190,7 +192,7 @@ class Captures:
         self._errors: dict[str, str] = {}
         # Ids of the hubs that the job reports as running.
         self._running: set[str] = set()
-        self._windows: dict[tuple[str, int], str] = {}
+        self._windows = OpenWindows()
         self._held: dict[tuple[str, int], int] = {}
         self._reported_at: float | None = None
         self.job = JobReport()
@@ -215,6 +217,20 @@ class Captures:
                 if hub.entity.is_captured and self._blocked_reason(hub) is None:
                     return True
         return False
+
+    def next_due_ms(self) -> int | None:
+        """When the next window of any hub ends, in ms since 1970; past if it has ended or is not known, None if no
+        window ends before another event arrives."""
+        found: list[int] = []
+        for hub in self._captured_hubs():
+            if self._errors.get(hub.entity.uid):
+                # What has failed is tried again, whatever the time.
+                return NOW_MS
+            if self._blocked_reason(hub) is None:
+                partitions = range(hub.entity.partition_count)
+                dues = (self._windows.due_ms(hub, one, self.captured(hub.entity, one)) for one in partitions)
+                found += [due_ms for due_ms in dues if due_ms is not None]
+        return min(found, default=None)
 
     def _blocked_reason(self, hub: LiveHub) -> str | None:
         try:
@@ -268,10 +284,11 @@ class Captures:
 
     def _drop_stale(self) -> None:
         """Drop the state of hubs that were deleted or are no longer captured."""
-        known = {hub.entity.uid for hub in self._captured_hubs()}
+        captured = list(self._captured_hubs())
+        known = {hub.entity.uid for hub in captured}
         self._running &= known
         self._errors = {uid: error for uid, error in self._errors.items() if uid in known}
-        self._windows = {key: start for key, start in self._windows.items() if key[0] in known}
+        self._windows.keep({hub.entity.captured_since.id for hub in captured})
         self._held = {key: held for key, held in self._held.items() if key[0] in known}
 
     def _find(self, report: HubReport) -> LiveHub | None:
@@ -288,7 +305,7 @@ class Captures:
         self, hub: LiveHub, part: PartitionReport, now_ms: int, steps: list[Put], files: list[NewFile]
     ) -> None:
         uid = hub.entity.uid
-        self._windows[uid, part.partition] = part.window_start
+        self._windows.record(hub.entity.captured_since.id, part.partition, part.window_start)
         known = self._state(hub.entity, part.partition)
         state = CaptureState(
             hub_uid=uid,
@@ -413,7 +430,7 @@ class Captures:
                 lag_events=lag_events,
                 backlog_bytes=backlog_bytes,
                 held_bytes=self._held.get((hub.entity.uid, partition), 0),
-                window_start=self._windows.get((hub.entity.uid, partition), ""),
+                window_start=self._windows.start_of(hub.entity.captured_since.id, partition),
                 last_file=_file_of(state),
             )
 
@@ -437,14 +454,6 @@ def _waiting(hub: LiveHub, partition: int, captured: int) -> tuple[int, int]:
     try:
         log = hub.log(partition)
         first, end = max(captured, log.state.log_start), log.state.committed
-        return (end - first, _bytes_from(log, first)) if first < end else (0, 0)
+        return (end - first, bytes_from(log, first)) if first < end else (0, 0)
     except Refusal:
         return 0, 0
-
-
-def _bytes_from(log: PartitionLog, first: int) -> int:
-    """Bytes of a log from an event on; estimated for compacted logs, which have no byte offsets."""
-    state = log.state
-    if log.offsets_are_sequences:
-        return state.size_bytes * (state.committed - first) // (state.committed - state.log_start)
-    return state.size_bytes - (log.offset_of(first) - log.offset_of(state.log_start))

@@ -91,8 +91,8 @@ _LOOP_LAG = Metric(
 _LONGEST_LAG = Metric(
     "hubmere_event_loop_longest_lag_seconds", GAUGE, "The longest delay of the node's event loop in the last minute."
 )
-# A job that is starting is not failing.
-_HEALTHY_STATES = frozenset({JobState.RUNNING, JobState.STARTING})
+# A job that is starting, or has nothing to do, is not failing.
+_HEALTHY_STATES = frozenset({JobState.RUNNING, JobState.STARTING, JobState.SLEEPING})
 _CAPTURE_GAUGES: tuple[tuple[Metric, Callable[[HubCaptureStatus], int]], ...] = (
     (
         Metric("hubmere_capture_backlog_bytes", GAUGE, "Bytes that wait to be captured.", _PER_HUB),
