@@ -25,7 +25,7 @@ from endpoints.identity_issuer import HttpIssuer
 from endpoints.kafka.raw_client import RawClient as KafkaClient
 from hubmere.model.roles import DATA_OWNER, DATA_RECEIVER, DATA_SENDER, READER, ROLES
 from hubmere.testing import Node
-from hubmere.wire.kafka.messages.metadata import MetadataRequest
+from hubmere.wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic
 from hubmere.wire.kafka.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 SENDER, RECEIVER, OBSERVER, NOBODY = "sender-id", "receiver-id", "reader-id", "nobody-id"
@@ -387,6 +387,26 @@ def test_expired_token_is_refused_over_https(world: World) -> None:
     assert len(statuses) > 2
     assert statuses[-1] == 401
     assert "ExpiredToken" in answer.text
+
+
+def test_open_kafka_connection_loses_what_its_role_allowed(world: World) -> None:
+    """The first call after the answer to the deletion is refused, or the connection is closed; well within a second."""
+    who = str(uuid.uuid4())
+    name = world.assign(DATA_SENDER.id, who)
+    wanted = MetadataRequest(topics=(MetadataRequestTopic(name="orders"),))
+    with KafkaClient(world.kafka()) as client:  # type: ignore[arg-type]
+        kafka_sign_in(client, fresh(oid=who))
+        before = client.call(wanted, 9).topics[0].error_code
+
+        world.roles().role_assignments.delete(SCOPE, name)
+
+        assert before == 0
+        try:
+            after = client.call(wanted, 9).topics[0].error_code
+        except ConnectionError:
+            after = None
+        # 29: TOPIC_AUTHORIZATION_FAILED.
+        assert after in (None, 29)
 
 
 def test_role_that_is_taken_away_closes_what_it_opened(world: World) -> None:
