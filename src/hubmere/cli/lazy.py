@@ -20,6 +20,7 @@ MODULES = {
     "processor": "resources.processor",
     "keys": "resources.keys",
     "role": "resources.role",
+    "account": "account",
     "storage": "resources.storage",
     "capture": "capture",
     "pipeline": "pipeline",

@@ -27,6 +27,7 @@ var eventHubs = map[string]operation{
 	"contend":       with(contend),
 	"describe":      with(describeHub),
 	"process":       with(process),
+	"processBlobs":  with(processWithBlobs),
 	"shareHub":      with(shareHub),
 }
 

@@ -35,6 +35,7 @@ type operation func(ctx context.Context, arguments json.RawMessage) (any, error)
 
 var modules = map[string]map[string]operation{
 	"event_hubs": eventHubs,
+	"identity":   identities,
 	"franz":      franz,
 	"sarama":     saramas,
 	"kafkago":    kafkaGo,

@@ -59,7 +59,9 @@ public final class Driver {
         "receive", Driver::receive,
         "contend", Driver::contend,
         "describe", Driver::describe,
-        "process", Driver::process);
+        "process", Driver::process,
+        "processWithBlobs", (place, arguments) -> BlobCheckpoints.process(place.connection(), place.hub(), arguments),
+        "roundTripWithIdentity", (place, arguments) -> Identities.roundTrip(arguments));
 
     /** Where a hub is. */
     private record Place(String connection, String hub, boolean isWebSocket) {
@@ -89,7 +91,8 @@ public final class Driver {
         try {
             JsonNode arguments = request.get("arguments");
             JsonNode where = arguments.get("place");
-            Place place = new Place(where.get("connection").asText(), where.get("hub").asText(), where.get("webSocket").asBoolean());
+            Place place = where == null ? null
+                : new Place(where.get("connection").asText(), where.get("hub").asText(), where.get("webSocket").asBoolean());
             Object facts = OPERATIONS.get(request.get("name").asText()).run(place, arguments);
             return Collections.singletonMap("facts", facts);
         } catch (Exception error) {

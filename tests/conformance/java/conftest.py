@@ -19,16 +19,20 @@ TRANSPORTS = [pytest.param(transport, marks=pytest.mark.judges(transport=transpo
 @pytest.fixture(scope="session")
 def java(arena: Arena, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     """Carries out operations of the program beside this file."""
-    folder = tmp_path_factory.mktemp("java")
     try:
-        jars = f"{java_clients()}/*"
-        _run(java_tool("javac"), "-nowarn", "-d", str(folder), "-cp", jars, *map(str, _HERE.glob("*.java")))
-        trusted = make_trust_store(folder, arena.node.ca_file)
-        command = [java_tool("java"), *_flags(trusted), "-cp", f"{folder}:{jars}", "Driver"]
+        command = build_java(tmp_path_factory.mktemp("java"), arena.node.ca_file)
     except NotInstalled as reason:
         pytest.skip(str(reason))
     with Driver(command, {}) as driver:
         yield driver
+
+
+def build_java(folder: Path, ca_file: str) -> list[str]:
+    """Compile the program into a folder; the command that runs it and trusts an authority."""
+    jars = f"{java_clients()}/*"
+    _run(java_tool("javac"), "-nowarn", "-d", str(folder), "-cp", jars, *map(str, _HERE.glob("*.java")))
+    trusted = make_trust_store(folder, ca_file)
+    return [java_tool("java"), *_flags(trusted), "-cp", f"{folder}:{jars}", "Driver"]
 
 
 def _flags(trusted: Path) -> list[str]:

@@ -11,4 +11,5 @@ export const kafkajs = installed("kafkajs");
 export const rhea = installed("rhea");
 export const WebSocket = installed("ws");
 export const checkpointStore = installed("@azure/eventhubs-checkpointstore-blob");
+export const identity = installed("@azure/identity");
 export const storageBlob = installed("@azure/storage-blob");

@@ -1,0 +1,25 @@
+"""The checkpoint store of the Azure SDK for Java, on the storage account of the node."""
+
+import uuid
+
+import pytest
+
+from conformance.arena import Arena, Transport
+from conformance.driver import Driver
+
+pytestmark = pytest.mark.foreign
+
+
+def test_a_processor_continues_from_its_checkpoints(java: Driver, arena: Arena) -> None:
+    """The second run reads only what came after the first; ownership and checkpoints are blobs of the node."""
+    place = arena.place(Transport.PLAIN, arena.new_hub(1)).as_arguments()
+    storage = {"storage": arena.node.blob_connection_string, "container": f"checkpoints-{uuid.uuid4().hex}"}
+
+    java.call("", "sendBatch", place=place, bodies=["one", "two"], partition="0")
+    first = java.call("", "processWithBlobs", place=place, **storage, count=2)
+    java.call("", "sendBatch", place=place, bodies=["three"], partition="0")
+    second = java.call("", "processWithBlobs", place=place, **storage, count=1)
+
+    assert first["seen"] == ["one", "two"]
+    assert second["seen"] == ["three"]
+    assert [name.split("/")[-2] for name in sorted(second["names"])] == ["checkpoint", "ownership"]
