@@ -92,7 +92,7 @@ def test_a_run_of_single_messages_is_stored_like_a_batch_of_them(sent: list[Sent
     """Whether events came in one delivery or in several must not show."""
     payloads = [message.payload for message in sent]
 
-    run = messages_to_batch([memoryview(payload) for payload in payloads])
+    run = messages_to_batch(payloads)
 
     assert run == publication_from_amqp(batch_of(*payloads), BATCH_FORMAT).batch
 

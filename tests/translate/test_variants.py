@@ -94,6 +94,19 @@ def test_single_messages_are_joined_alike(variants: tuple[ModuleType, ModuleType
     payloads = [hurt(rng, rng.choice((data(rng.randbytes(20)), a_message(rng).payload))) for _ in range(3)]
 
     assert_alike(variants, lambda kernels: kernels.join_messages(payloads, None, b""))
+    assert_alike(variants, lambda kernels: kernels.keyed_messages(payloads))
+
+
+@MANY
+@given(SEEDS)
+def test_runs_of_transfers_are_read_alike(variants: tuple[ModuleType, ModuleType], seed: int) -> None:
+    """Frames of one shape, whole and damaged."""
+    rng = Random(seed)
+    head, tag, tail = b"head\x70", b"\xa0\x01", b"tail"
+    bodies = [head + rng.randbytes(4) + tag + b"t" + tail + rng.randbytes(rng.randrange(9)) for _ in range(4)]
+    frames = hurt(rng, b"".join((len(body) + 4).to_bytes(4, "big") + body for body in bodies))
+
+    assert_alike(variants, lambda kernels: kernels.take_transfers(frames, 0, len(frames), head, 4, tag, 1, tail, 64))
 
 
 @MANY

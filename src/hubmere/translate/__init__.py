@@ -20,7 +20,7 @@ from hubmere.translate.ingest import (
     BATCH_FORMAT,
     ProducerStamp,
     Publication,
-    may_have_partition_key,
+    keyed_messages,
     messages_to_batch,
     publication_from_amqp,
 )
@@ -33,7 +33,7 @@ __all__ = [
     "ProducerStamp",
     "publication_from_amqp",
     "messages_to_batch",
-    "may_have_partition_key",
+    "keyed_messages",
     "HttpEvent",
     "UserProperty",
     "message_from_http",

@@ -29,10 +29,6 @@ _MAX_EPOCH = 0x7FFF
 _MAX_SEQUENCE = 0x7FFF_FFFF
 _MAX_PRODUCER_ID = 0x7FFF_FFFF_FFFF_FFFF
 
-_PARTITION_KEY_NAME = b"x-opt-partition-key"
-# Messages up to this size are searched for the name of the key, which is cheaper than a walk through their sections.
-# The body of a larger one is not read: the walk passes over it.
-_MAX_SEARCHED_BYTES = 2048
 _PUBLISHER_NAME = b"\xa3\x0fx-opt-publisher"
 
 
@@ -108,45 +104,27 @@ def publication_of(
     return Publication(batch=batch, count=len(messages), partition_key=key, producer=None, size_bytes=size_bytes)
 
 
-def messages_to_batch(payloads: Sequence[Buffer]) -> bytearray:
+def messages_to_batch(messages: Sequence[bytes]) -> bytearray:
     """Single messages without partition key, publisher or producer as one batch, in their order.
 
     One undecodable message refuses them all; the caller then publishes them one at a time.
     """
-    messages = [payload if type(payload) is bytes else bytes(payload) for payload in payloads]
     try:
-        batch = kernels.join_messages(messages, None, b"")
+        batch = kernels.join_messages(messages if type(messages) is list else list(messages), None, b"")
     except kernels.Malformed as error:
         raise UndecodableMessage(str(error)) from error
     _write_header(batch, len(messages), None)
     return batch
 
 
-def may_have_partition_key(messages: Sequence[bytes]) -> bool:
-    """Whether any of these encoded messages may have a partition key; False is certain.
-
-    Small messages are searched as one text, large ones one by one.
-    """
-    if len(messages) > 1 and sum(map(len, messages)) <= _MAX_SEARCHED_BYTES * len(messages):
-        return _PARTITION_KEY_NAME in b"".join(messages)
-    return any(map(_may_have_key, messages))
-
-
-def _may_have_key(message: bytes) -> bool:
-    if len(message) <= _MAX_SEARCHED_BYTES:
-        return _PARTITION_KEY_NAME in message
-    try:
-        return kernels.annotated_key(message, 0, len(message), False) is not None
-    except kernels.Malformed:
-        # Rejected when it is published.
-        return True
+def keyed_messages(messages: list[bytes]) -> list[int]:
+    """The indexes of the encoded messages that have a partition key, or are malformed and will be refused."""
+    return kernels.keyed_messages(messages)
 
 
 def _sent_key(data: bytes, is_batch: bool) -> str | None:
     """The key that the publisher wrote: on the envelope, else on the first message; an empty key is none."""
     first, stop = kernels.first_message(data) if is_batch else (0, len(data))
-    if stop <= _MAX_SEARCHED_BYTES and data.find(_PARTITION_KEY_NAME, 0, stop) < 0:
-        return None
     key = kernels.annotated_key(data, 0, len(data), True) if is_batch else None
     sent = kernels.annotated_key(data, first, stop, False) if key is None else key
     try:

@@ -37,8 +37,8 @@ def test_any_cut_gives_the_same_frames(bodies: list[bytes], cuts: list[int], reu
 
 
 def test_whole_frame_is_a_view_and_the_torn_rest_a_copy() -> None:
-    """Payload is copied once, into the log."""
-    data = bytearray(EMPTY_FRAME * 2 + EMPTY_FRAME[:3])
+    """A payload is copied once, when its delivery is complete."""
+    data = EMPTY_FRAME * 2 + EMPTY_FRAME[:3]
     buffer = FrameBuffer()
 
     buffer.feed(data)
@@ -50,6 +50,19 @@ def test_whole_frame_is_a_view_and_the_torn_rest_a_copy() -> None:
     assert buffer.take_frame(100) is None
     assert buffer.keep_rest() == 3
     assert buffer.is_torn
+
+
+def test_caller_may_overwrite_a_buffer_that_is_not_bytes() -> None:
+    """Signals of one read are handled after the next one has begun."""
+    data = bytearray(EMPTY_FRAME)
+    buffer = FrameBuffer()
+
+    buffer.feed(data)
+    data[:] = bytes(len(data))
+
+    unit = buffer.take_frame(100)
+    assert unit is not None
+    assert bytes(unit) == EMPTY_FRAME
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 8, 100])

@@ -6,7 +6,7 @@ refusal rejects the delivery or detaches the link, by the table in `errors`. A l
 nothing more, and is detached once everything that it accepted is settled, so that no accepted event is sent again.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -17,7 +17,7 @@ from hubmere.endpoints.amqp.link_handler import HubLink, LinkHost
 from hubmere.model.entity import Rights
 from hubmere.model.errors import InvalidArgument, PartitionOffline, PublicationTooLarge, Refusal
 from hubmere.model.receipt import Receipt
-from hubmere.translate import BATCH_FORMAT, Publication, may_have_partition_key, publication_from_amqp
+from hubmere.translate import BATCH_FORMAT, Publication, keyed_messages, publication_from_amqp
 from hubmere.wire.amqp import Link
 from hubmere.wire.amqp.codec.performatives import ACCEPTED
 from hubmere.wire.amqp.signals import DeliveriesReceived, DeliveryOversized
@@ -111,7 +111,7 @@ class PublishLink(HubLink):
             or backpressure.waiting_bytes
             or not payload
             or not publisher.can_coalesce
-            or may_have_partition_key((payload,))
+            or keyed_messages([payload])
             or self._link.credit <= self._credit // 2
         ):
             return False
@@ -177,9 +177,7 @@ class PublishLink(HubLink):
 
     # --- publishing
 
-    def _publish_each(
-        self, ids: Sequence[int], payloads: Sequence[memoryview | bytes], message_format: int, settled: bool
-    ) -> None:
+    def _publish_each(self, ids: Sequence[int], payloads: Sequence[bytes], message_format: int, settled: bool) -> None:
         publisher = self._publisher
         if publisher is not None and publisher.partition is not None:
             # Events of one partition keep their order: what waits in the coalescer goes first.
@@ -204,31 +202,32 @@ class PublishLink(HubLink):
 
     def _coalesce(self, publisher: Publisher, run: DeliveriesReceived) -> None:
         """Let the events without a key share batches; those with one go to the partition of their key."""
-        ids, payloads = run.ids, [view if type(view) is bytes else bytes(view) for view in run.payloads]
-        if may_have_partition_key(payloads):
+        ids, payloads = run.ids, run.payloads
+        keyed = keyed_messages(payloads)
+        if keyed:
             if publisher.partition is not None:
                 # All of them go to one partition, in the order in which they came.
                 self._publish_each(ids, payloads, run.message_format, run.settled)
                 return
-            keyed = [index for index, payload in enumerate(payloads) if may_have_partition_key((payload,))]
             for index in keyed:
                 self._publish_each(ids[index : index + 1], payloads[index : index + 1], run.message_format, run.settled)
             ids = _without(ids, keyed)
             payloads = _without(payloads, keyed)
-        limit_bytes = shared_limit_bytes(publisher)
-        if payloads and sum(map(len, payloads)) <= limit_bytes:
-            self._add(publisher, ids, payloads, run)
+        limit_bytes, size_bytes = shared_limit_bytes(publisher), sum(map(len, payloads))
+        if payloads and size_bytes <= limit_bytes:
+            self._add(publisher, ids, payloads, size_bytes, run.settled)
             return
         for start, stop in split_run(payloads, limit_bytes):
-            self._add(publisher, ids[start:stop], payloads[start:stop], run)
+            part = payloads[start:stop]
+            self._add(publisher, ids[start:stop], part, sum(map(len, part)), run.settled)
 
-    def _add(self, publisher: Publisher, ids: list[int], payloads: list[bytes], run: DeliveriesReceived) -> None:
+    def _add(self, publisher: Publisher, ids: list[int], payloads: list[bytes], size_bytes: int, settled: bool) -> None:
         if self._detach_reason is not None:
             return
-        clock, size_bytes = self._host.clock, sum(map(len, payloads))
+        clock = self._host.clock
         self._in_flight += 1
         self._host.backpressure.hold(size_bytes)
-        deliveries = () if run.settled else tuple(_ranges(ids))
+        deliveries = () if settled else _ranges(ids)
         is_one = len(ids) == 1
         self._coalescer.add(
             publisher,
@@ -237,7 +236,7 @@ class PublishLink(HubLink):
             on_settled=partial(self._on_settled, deliveries, size_bytes),
             now=clock.monotonic(),
             now_ms=clock.now_ms(),
-            on_malformed=None if is_one else partial(self._publish_apart, ids, payloads, run.settled, size_bytes),
+            on_malformed=None if is_one else partial(self._publish_apart, ids, payloads, settled, size_bytes),
         )
 
     def _publish_apart(self, ids: list[int], payloads: list[bytes], settled: bool, size_bytes: int) -> None:
@@ -346,15 +345,16 @@ def _as_refusal(error: Exception) -> Refusal:
     return error if isinstance(error, Refusal) else PartitionOffline(type(error).__name__)
 
 
-def _ranges(ids: Sequence[int]) -> Iterator[Range]:
+def _ranges(ids: Sequence[int]) -> Sequence[Range]:
     """Delivery-ids as ranges without gaps; almost always one."""
     if ids[-1] - ids[0] == len(ids) - 1:
-        yield ids[0], ids[-1]
-        return
+        return ((ids[0], ids[-1]),)
+    ranges = []
     first = last = ids[0]
     for number in ids[1:]:
         if number != last + 1:
-            yield first, last
+            ranges.append((first, last))
             first = number
         last = number
-    yield first, last
+    ranges.append((first, last))
+    return ranges

@@ -1,4 +1,4 @@
-"""The inner loops over events: AMQP messages become records, records become AMQP messages and transfer frames.
+"""The inner loops over events: AMQP transfers become messages and records, and records become messages and transfers.
 
 One call handles a run of events. The modules are written for the interpreter (tables, slices, one join per run) and are
 compiled together by mypyc from the same source where a compiler is available; both forms give the same bytes and the
@@ -8,6 +8,7 @@ answer any malformed input with `Malformed`, never with another exception.
 
 from .amqp_values import DELIVERY_ANNOTATIONS, MAX_DEPTH, Malformed, value_end
 from .frames import frame_messages, frame_template
+from .incoming import keyed_messages, take_transfers
 from .record_layout import (
     ENVELOPE_NAME,
     ENVELOPE_VERSION,
@@ -36,9 +37,11 @@ __all__ = [
     "frame_messages",
     "frame_template",
     "join_messages",
+    "keyed_messages",
     "message_of",
     "read_records",
     "single_record",
     "split_batch",
+    "take_transfers",
     "value_end",
 ]

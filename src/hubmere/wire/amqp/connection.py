@@ -121,7 +121,7 @@ class Connection:
         return (link for session in self._channels for link in session.links.values())
 
     def receive_data(self, data: Buffer, now: float) -> list[Signal]:
-        """Process bytes of the peer and return their signals. Views in the signals refer to `data`."""
+        """Process bytes of the peer and return their signals. Input that is not `bytes` is copied."""
         self._timers.now = now
         if self._phase is Phase.CLOSED or not data:
             return []
@@ -408,8 +408,7 @@ class Connection:
         session = self._channels.find(channel)
         if session is None:
             return
-        is_stable = self._input.is_stable or unit.obj is not self._input.view.obj
-        session.receive(body, unit[bounds[1] :], is_stable, signals)
+        session.receive(body, unit[bounds[1] :], signals)
         if type(body) is Transfer:
             self._shape = shape_of(unit, bounds[0], bounds[1], body, session)
 

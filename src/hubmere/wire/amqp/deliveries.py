@@ -1,6 +1,6 @@
 """Incoming deliveries: reassembly of partial ones, and runs of complete ones (AMQP 1.0, 2.6.14).
 
-Decides what is copied and what is kept as a view, never whether a delivery is accepted.
+Decides which pieces are copied and which are kept as views, never whether a delivery is accepted.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class PartialDelivery:
         self.size_bytes = 0
         self.is_oversized = False
 
-    def add(self, payload: memoryview, is_stable: bool) -> None:
+    def add(self, payload: memoryview) -> None:
         """Add a piece: as a view if the buffer behind it is mostly this piece, else as a copy."""
         self.size_bytes += len(payload)
         if len(payload) < SMALL_PIECE_BYTES:
             if not self.pieces or type(self.pieces[-1]) is not bytearray:
                 self.pieces.append(bytearray())
             self.pieces[-1] += payload  # type: ignore[operator]
-        elif is_stable and len(payload) * 2 >= memoryview(payload.obj).nbytes:
+        elif len(payload) * 2 >= memoryview(payload.obj).nbytes:
             self.pieces.append(payload)
         else:
             self.pieces.append(bytes(payload))
@@ -60,7 +60,7 @@ class PartialDelivery:
 
 
 def report_delivery(
-    signals: list[Signal], link: Link, delivery_id: int, message_format: int, settled: bool, payload: memoryview | bytes
+    signals: list[Signal], link: Link, delivery_id: int, message_format: int, settled: bool, payload: bytes
 ) -> None:
     """Add a complete delivery to the run at the end of `signals`, or start a new run."""
     run = run_for(signals, link, message_format, settled)

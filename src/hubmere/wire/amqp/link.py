@@ -393,7 +393,7 @@ class Link:
         else:
             self._owes_flow = True
 
-    def receive_transfer(self, transfer: Transfer, payload: memoryview, is_stable: bool, signals: list[Signal]) -> None:
+    def receive_transfer(self, transfer: Transfer, payload: memoryview, signals: list[Signal]) -> None:
         """Process one frame of a delivery."""
         if self.state not in _LIVE:
             return
@@ -402,12 +402,12 @@ class Link:
         partial = self._partial
         if partial is None and not transfer.more and not transfer.aborted and len(payload) <= self.max_message_size:
             settled = transfer.settled is True
-            report_delivery(signals, self, first_id(transfer), transfer.message_format or 0, settled, payload)
+            report_delivery(signals, self, first_id(transfer), transfer.message_format or 0, settled, bytes(payload))
             self.count_received(1)
         else:
-            self._receive_piece(transfer, payload, is_stable, signals)
+            self._receive_piece(transfer, payload, signals)
 
-    def _receive_piece(self, transfer: Transfer, payload: memoryview, is_stable: bool, signals: list[Signal]) -> None:
+    def _receive_piece(self, transfer: Transfer, payload: memoryview, signals: list[Signal]) -> None:
         partial = self._partial
         if partial is None:
             partial = self._partial = PartialDelivery(transfer)
@@ -419,11 +419,11 @@ class Link:
             self._drop_partial()
             self.count_received(1)
             return
-        self._hold(partial, payload, is_stable)
+        self._hold(partial, payload)
         if not transfer.more:
             self._finish_partial(partial, signals)
 
-    def _hold(self, partial: PartialDelivery, payload: memoryview, is_stable: bool) -> None:
+    def _hold(self, partial: PartialDelivery, payload: memoryview) -> None:
         connection = self.session.connection
         if partial.is_oversized:
             partial.size_bytes += len(payload)
@@ -432,7 +432,7 @@ class Link:
             partial.mark_oversized(len(payload))
         else:
             connection.hold(len(payload))
-            partial.add(payload, is_stable)
+            partial.add(payload)
 
     def _finish_partial(self, partial: PartialDelivery, signals: list[Signal]) -> None:
         self.count_received(1)

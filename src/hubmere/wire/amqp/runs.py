@@ -1,4 +1,4 @@
-"""Runs of transfers: many single-frame deliveries of one link, read without decoding each frame.
+"""Runs of transfers: many single-frame deliveries of one link, read in one loop without decoding each frame.
 
 1. The general reader decodes a transfer.
 2. Its bytes, without frame size, delivery-id and delivery-tag, are remembered as a `TransferShape`.
@@ -15,6 +15,7 @@ import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from hubmere.records.kernels import take_transfers
 from hubmere.wire.amqp.codec.performatives import Transfer
 from hubmere.wire.amqp.codec.types import Buffer
 from hubmere.wire.amqp.deliveries import run_for
@@ -40,7 +41,7 @@ def _layout(head: int, id_format: str, tag: int, tail: int) -> struct.Struct:
 class TransferShape:
     """The constant bytes of the last single-frame transfer of a connection, and its link."""
 
-    __slots__ = ("_head", "_layout", "_tag_head", "_tail", "link", "message_format", "settled")
+    __slots__ = ("_head", "_id_bytes", "_layout", "_tag_head", "_tail", "link", "message_format", "settled")
 
     def __init__(
         self, link: Link, transfer: Transfer, layout: struct.Struct, fixed: tuple[Buffer, Buffer, Buffer]
@@ -50,46 +51,24 @@ class TransferShape:
         self.settled = transfer.settled is True
         self._layout = layout
         self._head, self._tag_head, self._tail = (bytes(part) for part in fixed)
+        self._id_bytes = _WIDTH[self._head[-1]]
 
     def take_run(self, source: FrameBuffer, frame_limit: int, signals: list[Signal]) -> bool:
         """Take the complete frames of this shape that follow; False if the link does not allow runs any more."""
         link = self.link
         if not link.can_receive_runs:
             return False
-        ids: list[int] = []
-        payloads: list[memoryview | bytes] = []
-        source.position = self.read_run(source.view, source.position, source.end, frame_limit, (ids, payloads))
+        largest = min(frame_limit, self._layout.size + link.max_message_size)
+        source.position, ids, payloads = take_transfers(
+            source.data, source.position, source.end, self._head, self._id_bytes, self._tag_head, self._tag_head[1],
+            self._tail, largest,
+        )  # fmt: skip
         if ids:
             run = run_for(signals, link, self.message_format, self.settled)
             run.ids += ids
             run.payloads += payloads
             self.count(len(ids))
         return True
-
-    def read_run(
-        self, view: memoryview, start: int, end: int, frame_limit: int, run: tuple[list[int], list[memoryview | bytes]]
-    ) -> int:
-        """Append ids and payloads of the complete frames of this shape that follow; returns the position after them.
-
-        From `bytes`, payloads are sliced as bytes: that is cheaper than a view, which would be copied soon anyway.
-        """
-        ids, payloads = run
-        data = view.obj if type(view.obj) is bytes and view.nbytes == len(view.obj) else view
-        unpack, fixed_bytes = self._layout.unpack_from, self._layout.size
-        head, tag_head, tail = self._head, self._tag_head, self._tail
-        largest = min(frame_limit, fixed_bytes + self.link.max_message_size)
-        pos, last_start = start, end - fixed_bytes
-        while pos <= last_start:
-            size, frame_head, delivery_id, frame_tag_head, frame_tail = unpack(data, pos)
-            stop = pos + size
-            if frame_head != head or frame_tail != tail or frame_tag_head != tag_head or stop > end:
-                break
-            if not fixed_bytes <= size <= largest:
-                break
-            ids.append(delivery_id)
-            payloads.append(data[pos + fixed_bytes : stop])
-            pos = stop
-        return pos
 
     def read_single(self, data: bytes, frame_limit: int) -> tuple[int, bytes] | None:
         """Id and payload of the frame if `data` is exactly one frame of this shape, else None."""

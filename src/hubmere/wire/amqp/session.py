@@ -291,12 +291,12 @@ class Session:
             handle_max=options.handle_max,
         )
 
-    def receive(self, performative: Any, payload: memoryview, is_stable: bool, signals: list[Signal]) -> None:
+    def receive(self, performative: Any, payload: memoryview, signals: list[Signal]) -> None:
         """Process any frame on this session's channel except begin and end."""
         if self.state is not SessionState.MAPPED:
             return
         try:
-            _RECEIVERS[type(performative)](self, performative, payload, is_stable, signals)
+            _RECEIVERS[type(performative)](self, performative, payload, signals)
         except RemoteProtocolError as violation:
             if not violation.is_session_scoped:
                 raise
@@ -304,7 +304,7 @@ class Session:
             self.on_lost(signals, None, violation)
             self.state = SessionState.DISCARDING
 
-    def _receive_attach(self, attach: Attach, _payload: memoryview, _is_stable: bool, signals: list[Signal]) -> None:
+    def _receive_attach(self, attach: Attach, _payload: memoryview, signals: list[Signal]) -> None:
         self._check_remote_attach(attach)
         is_sender = attach.role == ROLE_RECEIVER
         pending = self._pending_links.pop((attach.name, is_sender), None) if self._pending_links else None
@@ -348,7 +348,7 @@ class Session:
             raise RemoteProtocolError(Condition.NOT_ALLOWED, "the peer's handle-max leaves no handle for an answer")
         return handle
 
-    def _receive_flow(self, flow: Flow, _payload: memoryview, _is_stable: bool, signals: list[Signal]) -> None:
+    def _receive_flow(self, flow: Flow, _payload: memoryview, signals: list[Signal]) -> None:
         self._move_window(flow, signals)
         if flow.handle is None:
             if flow.echo:
@@ -367,12 +367,10 @@ class Session:
         if was_shut and self.transfer_window():
             signals.append(WindowOpened(self))
 
-    def _receive_transfer(
-        self, transfer: Transfer, payload: memoryview, is_stable: bool, signals: list[Signal]
-    ) -> None:
+    def _receive_transfer(self, transfer: Transfer, payload: memoryview, signals: list[Signal]) -> None:
         link = self._link(transfer.handle)
         self.count_incoming(1)
-        link.receive_transfer(transfer, payload, is_stable, signals)
+        link.receive_transfer(transfer, payload, signals)
 
     def count_incoming(self, frames: int) -> None:
         """Advance our incoming window, and renew it when half of it is used."""
@@ -381,9 +379,7 @@ class Session:
         if self._incoming_used * 2 > self.connection.options.incoming_window:
             self.emit(self.flow())
 
-    def _receive_disposition(
-        self, disposition: Disposition, _payload: memoryview, _is_stable: bool, signals: list[Signal]
-    ) -> None:
+    def _receive_disposition(self, disposition: Disposition, _payload: memoryview, signals: list[Signal]) -> None:
         first = disposition.first
         last = first if disposition.last is None else disposition.last
         settled = disposition.settled is True
@@ -403,7 +399,7 @@ class Session:
         # once.
         self._emit_disposition(ROLE_SENDER, first, last, state)
 
-    def _receive_detach(self, detach: Detach, _payload: memoryview, _is_stable: bool, signals: list[Signal]) -> None:
+    def _receive_detach(self, detach: Detach, _payload: memoryview, signals: list[Signal]) -> None:
         link = self.links.pop(detach.handle, None)
         if link is not None:  # a second detach is ignored
             self._forget(link)
@@ -441,7 +437,7 @@ class Session:
         signals.append(SessionEnded(self, error, violation))
 
 
-_RECEIVERS: dict[type, Callable[[Session, Any, memoryview, bool, list[Signal]], None]] = {
+_RECEIVERS: dict[type, Callable[[Session, Any, memoryview, list[Signal]], None]] = {
     Attach: Session._receive_attach,
     Flow: Session._receive_flow,
     Transfer: Session._receive_transfer,

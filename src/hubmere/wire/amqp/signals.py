@@ -77,17 +77,13 @@ class WindowOpened:
 
 @dataclass(slots=True)
 class DeliveriesReceived:
-    """A run of complete deliveries of one link, all with the same message format and settled flag.
-
-    A payload is a view of the buffer that was passed to `receive_data`, or separate bytes after reassembly or from a
-    run. Copy what must outlive the handling of this signal, unless that buffer was `bytes`.
-    """
+    """A run of complete deliveries of one link, all with the same message format and settled flag."""
 
     link: Link
     message_format: int
     settled: bool
     ids: list[int]
-    payloads: list[memoryview | bytes]
+    payloads: list[bytes]
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """Protocol headers and frames: how a byte stream is split, and which frames are valid.
 
 Decides where a frame ends and which sizes are refused (AMQP 1.0, 2.2 and 2.3); never looks into a frame body. Whole
-frames are views of the caller's buffer, only the torn rest of an input is copied.
+frames are views of the input, only its torn rest is copied.
 """
 
 from __future__ import annotations
@@ -61,27 +61,25 @@ def frame(performative: Any, channel: int = 0, frame_type: int = FRAME_TYPE_AMQP
 class FrameBuffer:
     """Splits the input into protocol headers and frames.
 
-    `view`, `position` and `end` are open to the run reader, which takes whole frames out of `view` by itself. A view is
-    valid until the caller reuses the fed buffer, unless `is_stable`: then it refers to memory that nobody overwrites.
-    Owned by one connection; not thread-safe.
+    `data`, `position` and `end` are open to the run reader, which takes whole frames out of `data` by itself. A frame
+    is a view of bytes that nobody overwrites. Owned by one connection; not thread-safe.
     """
 
-    __slots__ = ("_torn", "end", "is_stable", "position", "view")
+    __slots__ = ("_torn", "_view", "data", "end", "position")
 
     def __init__(self) -> None:
         self._torn: bytearray | None = None
-        self.view = _NOTHING
+        self.data = b""
+        self._view = _NOTHING
         self.position = 0
         self.end = 0
-        self.is_stable = True
 
     def feed(self, data: Buffer) -> None:
         """Set `data` as the input of the `take_…` methods; earlier input has been taken or copied by `keep_rest`."""
-        view = memoryview(data)
-        self.view = view if view.format == "B" and view.contiguous and view.ndim == 1 else view.cast("B")
+        self.data = data if type(data) is bytes else bytes(data)
+        self._view = memoryview(self.data)
         self.position = 0
-        self.end = len(self.view)
-        self.is_stable = type(data) is bytes
+        self.end = len(self.data)
 
     @property
     def is_torn(self) -> bool:
@@ -100,7 +98,7 @@ class FrameBuffer:
     def take_frame(self, limit_bytes: int) -> memoryview | None:
         """The next complete frame; None until it has arrived. Its announced size is checked before anything is kept."""
         if self._torn is None and self.end - self.position >= FRAME_HEADER_BYTES:
-            size: int = _SIZE.unpack_from(self.view, self.position)[0]
+            size: int = _SIZE.unpack_from(self.data, self.position)[0]
             _check_size(size, limit_bytes)
             return self._take(size)
         start = self._torn
@@ -114,8 +112,7 @@ class FrameBuffer:
         return self._take(size)
 
     def keep_rest(self) -> int:
-        """Copy the input that was not taken, so that the caller may reuse its buffer; returns the size of what is
-        kept."""
+        """Copy the input that was not taken; returns the size of what is kept."""
         if self.position < self.end:
             self._fill(len(self._torn or b"") + self.end - self.position)
         self.release()
@@ -127,15 +124,16 @@ class FrameBuffer:
         self.feed(bytes(kept or b""))
 
     def release(self) -> None:
-        """Release the caller's buffer."""
-        self.view = _NOTHING
+        """Release the input."""
+        self.data = b""
+        self._view = _NOTHING
         self.position = self.end = 0
 
     def _take(self, size: int) -> memoryview | None:
         start = self.position
         if self._torn is None and self.end - start >= size:
             self.position = start + size
-            return self.view[start : start + size]
+            return self._view[start : start + size]
         if not self._fill(size):
             return None
         whole, self._torn = self._torn, None
@@ -149,7 +147,7 @@ class FrameBuffer:
                 return False
             self._torn = bytearray()
         stop = min(self.end, self.position + size - len(self._torn))
-        self._torn += self.view[self.position : stop]
+        self._torn += self._view[self.position : stop]
         self.position = stop
         return len(self._torn) >= size
 
