@@ -25,12 +25,16 @@ class Copying:
     def __init__(self, hubs: Hubs, deaths: int, folder: Path, triggers_per_death: int = TRIGGERS_PER_DEATH) -> None:
         self.hubs = hubs
         self.checkpoint = folder / "checkpoint"
-        self.source, self.target = hubs.new(PARTITIONS), hubs.new(PARTITIONS)
+        self.source, self.target = self.new_source(), hubs.new(PARTITIONS)
         runs = deaths * triggers_per_death * EVENTS_PER_TRIGGER // PARTITIONS // RUN
         self.events = runs * RUN * PARTITIONS
         for partition in range(PARTITIONS):
             hubs.publish(self.source, partition, *(bodies(RUN, f"{partition} {run}") for run in range(runs)))
         self._seen = -1
+
+    def new_source(self) -> str:
+        """The hub to copy."""
+        return self.hubs.new(PARTITIONS)
 
     @property
     def options(self) -> tuple[dict[str, str], dict[str, str]]:

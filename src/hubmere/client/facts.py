@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from hubmere.client.connection import Client, Connection
 from hubmere.client.failures import Refused
-from hubmere.model.facts import CONSUMER_GROUPS
+from hubmere.model.facts import CAPTURE, CONSUMER_GROUPS
 from hubmere.wire.kafka.messages.configs import ConfigResource, DescribeConfigsRequest, ResourceType
 
 _TOPIC: Final = ResourceType.TOPIC
@@ -18,6 +18,12 @@ def consumer_groups(client: Client, hub: str) -> list[str] | None:
     """The consumer groups of a hub; None if the broker has no such thing."""
     found = _ask(client, hub, CONSUMER_GROUPS)
     return None if found is None else [str(name) for name in found]
+
+
+def capture_of(client: Client, hub: str) -> dict[str, Any] | None:
+    """Where the captured files of a hub are (`url`, null if nowhere) and how they are called; None if unknown."""
+    found = _ask(client, hub, CAPTURE)
+    return found if isinstance(found, dict) else None
 
 
 def _ask(client: Client, hub: str, name: str) -> Any:

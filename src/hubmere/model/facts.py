@@ -7,3 +7,5 @@ from typing import Final
 
 # The names of the hub's consumer groups: a list of texts.
 CONSUMER_GROUPS: Final = "hubmere.consumer.groups"
+# Where captured files of the hub are and how they are called, without any credential: an object.
+CAPTURE: Final = "hubmere.capture"

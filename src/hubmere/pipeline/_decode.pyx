@@ -42,6 +42,11 @@ cdef bytes ENVELOPE = b"x-opt-amqp"
 cdef bytes PARTITION_KEY = b"x-opt-partition-key"
 cdef bytes KAFKA_KEY = b"x-opt-kafka-key"
 cdef bytes NULL_TEXT = b"null"
+# The system property of captured files with the time in ms (`capture.files.originals`).
+cdef bytes TIME = b"x-hubmere-enqueued-time"
+# What the text of a time can say: the years 1 to 9999.
+cdef int64_t FIRST_SECOND = -62135596800
+cdef int64_t LAST_SECOND = 253402300799
 
 cdef frozenset FROM_HEADERS = frozenset(("publisher", "partitionKey", "properties", "systemProperties"))
 
@@ -629,6 +634,7 @@ cdef inline int64_t microseconds(int64_t time_ms, int64_t delta_ms):
 
 # The branches of a union, as zig-zag numbers (Avro 1.11, Complex Types).
 cdef enum:
+    KIND_LONG = 0
     KIND_STRING = 4
     KIND_BYTES = 6
     KIND_NULL = 8
@@ -661,6 +667,9 @@ cdef class Records(RecordWalk):
     cdef Block data
     cdef readonly Py_ssize_t count
     cdef int64_t first_us, last_us, second
+    # Whether the text of the time does not say its milliseconds: then a system property does.
+    cdef bint tells_time
+    cdef int64_t time_ms
     cdef bytes text
 
     def __cinit__(self):
@@ -716,9 +725,12 @@ cdef class Records(RecordWalk):
 
     cdef int put_time(self, int64_t time_us) except -1:
         """The time as text, made once for each second."""
-        cdef int64_t second = time_us // MICROSECONDS
+        cdef int64_t second = time_us // MICROSECONDS, time_ms = time_us // 1000, implied_ms
         if time_us < 0 and second * MICROSECONDS != time_us:
             second -= 1
+        implied_ms = self.time_ms if self.count > 0 and second == self.second else second * 1000
+        self.tells_time = time_ms != implied_ms or second < FIRST_SECOND or second > LAST_SECOND
+        self.time_ms = time_ms
         if second != self.second or not self.text:
             self.text = time_text(second)
             self.second = second
@@ -734,16 +746,23 @@ cdef class Records(RecordWalk):
             elif value.size >= 0 and (key.size < 0 or is_text(key.data, key.size)) and self.is_plain_envelope():
                 self.put_key(PARTITION_KEY, key, KIND_STRING)
                 return self.put_properties(self.header_count - 1, 2, KIND_STRING)
-        maps = encoded_maps(object_of(key), object_of(value), self.headers())
+        told = self.time_ms if self.tells_time else None
+        maps = encoded_maps(object_of(key), object_of(value), self.headers(), told)
         return self.data.put(<const uint8_t *>PyBytes_AS_STRING(maps), PyBytes_GET_SIZE(maps))
 
     cdef int put_key(self, bytes name, Piece *key, uint8_t kind) except -1:
-        """The map with the key, or the empty one."""
+        """The map with the key and the time, if there are any."""
+        cdef int64_t count = (1 if key.size >= 0 else 0) + (1 if self.tells_time else 0)
+        if count > 0:
+            put_long(self.data, count)
         if key.size >= 0:
-            put_long(self.data, 1)
             put_sized(self.data, <const uint8_t *>PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name))
             self.data.put_byte(kind)
             put_sized(self.data, key.data, key.size)
+        if self.tells_time:
+            put_sized(self.data, <const uint8_t *>PyBytes_AS_STRING(TIME), PyBytes_GET_SIZE(TIME))
+            self.data.put_byte(KIND_LONG)
+            put_long(self.data, self.time_ms)
         return self.data.put_byte(0)
 
     cdef int put_properties(self, Py_ssize_t count, Py_ssize_t skipped, uint8_t kind) except -1:

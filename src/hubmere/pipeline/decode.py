@@ -98,6 +98,14 @@ class Columns:
                 for _, _, key, value, headers in records
             ]
 
+    def add_event(self, body: bytes | None, sequence: int, offset: str, time_us: int, row: Row) -> None:
+        """Add one event that was read elsewhere than in a batch of the log."""
+        self._bodies.append(body)
+        self._sequences.append(sequence)
+        self._offsets.append(offset)
+        self._times_us.append(time_us)
+        self._rows.append(row)
+
     def build(self, schema: pa.Schema) -> pa.RecordBatch:
         """The columns of a schema, in its order."""
         return pa.RecordBatch.from_arrays([_BUILDERS[name](self) for name in schema.names], schema=schema)

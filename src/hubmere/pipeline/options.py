@@ -19,6 +19,7 @@ from hubmere.client.connection import CLIENT_ID_PREFIX, Account, KafkaAddress
 from hubmere.model.connection_string import ConnectionString
 from hubmere.model.errors import InvalidArgument
 from hubmere.model.names import group_name
+from hubmere.pipeline.history.location import read_location
 from hubmere.pipeline.positions import (
     EventPosition,
     InvalidPosition,
@@ -72,12 +73,15 @@ _WITH_EFFECT: Final = (
     "connectionString", "name", "endpoint", "tls", "caFile", "consumerGroup", "startingPosition", "startingPositions",
     "endingPosition", "endingPositions", "maxEventsPerTrigger", "minEventsPerTrigger", "maxTriggerDelay",
     "maxBytesPerTrigger", "maxTasks", "failOnDataLoss", "writeId", "receiverTimeout", "operationTimeout", "useAadAuth",
+    "capture",
 )  # fmt: skip
 # Options of Spark's Kafka source, and the name that they have here.
 _OF_KAFKA: Final = {
     "startingOffsets": "startingPosition", "endingOffsets": "endingPosition",
     "maxOffsetsPerTrigger": "maxEventsPerTrigger", "minOffsetsPerTrigger": "minEventsPerTrigger",
 }  # fmt: skip
+# Before the names of a capture destination's own options, such as `connection_string`.
+_CAPTURE_OPTIONS: Final = "capture."
 # How long fewer events than `minEventsPerTrigger` wait: the default of Spark's Kafka source.
 _MAX_TRIGGER_DELAY_S: Final = 15 * 60.0
 # Refused together with `useAadAuth`, ignored otherwise.
@@ -130,6 +134,8 @@ class Options:
     max_tasks: int | None = None
     fails_on_data_loss: bool = True
     write_id: str | None = None
+    capture: str | None = None  # `auto`, or the URL of captured files, which are read below the log's first event
+    capture_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def has_ending(self) -> bool:
@@ -163,6 +169,8 @@ def read_options(given: Mapping[str, str]) -> Options:
         max_tasks=texts.read("maxTasks", _positive, None),
         fails_on_data_loss=texts.switch("failOnDataLoss", default=True),
         write_id=texts.get("writeId") or None,
+        capture=texts.read("capture", read_location, None),
+        capture_options=texts.below(_CAPTURE_OPTIONS),
     )
 
 
@@ -174,7 +182,7 @@ def _check_names(given: Mapping[str, str]) -> None:
         folded = name.lower()
         short = folded.removeprefix(PREFIX)
         is_sparks = folded in _OF_SPARK or folded.startswith(_OF_SPARK_PREFIXES)
-        if short not in known and not is_sparks:
+        if short not in known and not short.startswith(_CAPTURE_OPTIONS) and not is_sparks:
             near = [known[each] for each in get_close_matches(short, known)]
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise InvalidOption(name, f"is not an option of this source{hint}")
@@ -226,6 +234,10 @@ class _Texts:
             return read(text)
         except (InvalidPosition, ValueError) as error:
             raise InvalidOption(PREFIX + name, str(error)) from None
+
+    def below(self, prefix: str) -> dict[str, str]:
+        """The options whose names begin so, by the rest of their names."""
+        return {name.removeprefix(prefix): text for name, text in self._texts.items() if name.startswith(prefix)}
 
     def refuse_both(self, of_kafka: str, name: str) -> None:
         """An option and its name in Spark's Kafka source must not contradict each other."""

@@ -2,15 +2,17 @@
 
 The client of the previous task is reused, and the next response is requested while one is decoded. If retention deletes
 events of a range between planning and reading, the task fails with an error that names the lost range, or continues
-after it if the query allows that. The same holds for events that are damaged on the node's disk. A hub that is created
-again between planning and the end of a task always fails the task: what was read may belong to either hub.
+after it if the query allows that. The same holds for events that are damaged on the node's disk. A query with history
+reads what the log has lost from captured files: a range may begin in them, and retention may move on while it is read.
+A hub that is created again between planning and the end of a task always fails the task: what was read may belong to
+either hub.
 """
 
 import gc
 import logging
 from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -21,12 +23,18 @@ from hubmere.client.pool import pooled_client
 from hubmere.pipeline.decode import decode
 from hubmere.pipeline.offsets import DataLost, HubRecreated, Lost, Range
 
+if TYPE_CHECKING:
+    from hubmere.pipeline.history.files import CapturedFiles
+    from hubmere.pipeline.history.location import Location
+
 log = logging.getLogger("hubmere.spark")
 
 # The number of the task of a process before which all modules are imported, including Spark's own for writing rows, and
 # the garbage is collected.
 _SETTLED_TASK: Final = 2
 _tasks: Final = count(1)
+# The captured files of the task before, if it read any.
+_files: "Final[list[CapturedFiles]]" = []
 
 
 def settle() -> None:
@@ -47,14 +55,29 @@ def read_ranges(
     *,
     hub_id: str | None,
     fails_on_data_loss: bool,
+    location: "Location | None" = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The events of the ranges, in order; `hub_id` is that of the hub for which they were planned."""
+    """The events of the ranges, in order; `hub_id` is that of the hub for which they were planned.
+
+    `location` is that of captured files, for events that the log no longer has.
+    """
     settle()
+    files = None if location is None else _files_of(location, hub_id)
     with pooled_client(account) as client:
         reader = HubReader(client, hub)
         for each in ranges:
-            yield from _read_range(reader, hub, each, schema, fails_on_data_loss=fails_on_data_loss)
+            yield from _read_range(reader, hub, each, schema, files, fails_on_data_loss=fails_on_data_loss)
         check_hub(reader, hub, hub_id)
+
+
+def _files_of(location: "Location", hub_id: str | None) -> "CapturedFiles":
+    """The files of a location; those of the task before, which are listed again when one is missing."""
+    from hubmere.pipeline.history.files import CapturedFiles
+
+    if _files and _files[0].is_of(location, hub_id):
+        return _files[0]
+    _files[:] = [CapturedFiles(location, hub_id)]
+    return _files[0]
 
 
 def check_hub(reader: HubReader, hub: str, hub_id: str | None) -> None:
@@ -68,7 +91,13 @@ def check_hub(reader: HubReader, hub: str, hub_id: str | None) -> None:
 
 
 def _read_range(
-    reader: HubReader, hub: str, wanted: Range, schema: pa.Schema, *, fails_on_data_loss: bool
+    reader: HubReader,
+    hub: str,
+    wanted: Range,
+    schema: pa.Schema,
+    files: "CapturedFiles | None",
+    *,
+    fails_on_data_loss: bool,
 ) -> Iterator[pa.RecordBatch]:
     start = wanted.start
     while start < wanted.end:
@@ -79,7 +108,39 @@ def _read_range(
                 yield from decode(fetched, wanted.partition, start, wanted.end, schema)
                 start = fetched.next_sequence
         except RangeLost as loss:
-            start = _behind(loss, hub, wanted, fails_on_data_loss=fails_on_data_loss)
+            lost = Range(wanted.partition, start, min(loss.first, wanted.end))
+            if files is not None and lost.start < lost.end:
+                yield from _read_files(files, hub, lost, schema, fails_on_data_loss=fails_on_data_loss)
+                start = lost.end
+            else:
+                start = _behind(loss, hub, wanted, fails_on_data_loss=fails_on_data_loss)
+
+
+def _read_files(
+    files: "CapturedFiles", hub: str, lost: Range, schema: pa.Schema, *, fails_on_data_loss: bool
+) -> Iterator[pa.RecordBatch]:
+    """Events that the log no longer has, from captured files; reports those that are in no file either."""
+    from hubmere.pipeline.history.hub import next_in_files, read_before
+
+    at = lost.start
+    is_fresh = False
+    while at < lost.end:
+        try:
+            for reached, rows in read_before(files, lost.partition, at, lost.end, schema):
+                at = reached
+                if rows is not None:
+                    yield rows
+        except FileNotFoundError:
+            # Deleted since it was listed; a file that is open stays readable, so nothing of it was yielded.
+            if is_fresh:
+                raise
+        if at < lost.end and not is_fresh:
+            files.refresh()
+            is_fresh = True
+        elif at < lost.end:
+            behind = next_in_files(files, lost.partition, at, lost.end)
+            _report(DataLost(hub, [Lost(lost.partition, at, behind)]), fails=fails_on_data_loss)
+            at = behind
 
 
 def _behind(loss: RangeLost, hub: str, wanted: Range, *, fails_on_data_loss: bool) -> int:

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.datasource import Filter
 
+    from hubmere.pipeline.history.location import Location
     from hubmere.pipeline.pushdown import Narrowing
 
 log = logging.getLogger("hubmere.spark")
@@ -136,12 +137,13 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 class RangesPartition(InputPartition):
-    """The ranges that one task reads, and the id of the hub for which they were planned."""
+    """The ranges that one task reads, the id of the hub for which they were planned, and where captured files are."""
 
-    def __init__(self, ranges: Sequence[Range], hub_id: str | None) -> None:
+    def __init__(self, ranges: Sequence[Range], hub_id: str | None, location: "Location | None" = None) -> None:
         super().__init__(tuple(ranges))
         self.ranges = tuple(ranges)
         self.hub_id = hub_id
+        self.location = location
 
 
 class _Reading:
@@ -164,11 +166,14 @@ class _Reading:
             self._schema,
             hub_id=partition.hub_id,
             fails_on_data_loss=options.fails_on_data_loss,
+            location=partition.location,
         )
 
-    def _tasks_of(self, ranges: Sequence[Range], hub_id: str | None) -> list[RangesPartition]:
+    def _tasks_of(
+        self, ranges: Sequence[Range], hub_id: str | None, location: "Location | None"
+    ) -> list[RangesPartition]:
         tasks = offsets.plan_tasks(ranges, self._options.max_tasks or offsets.DEFAULT_TASKS)
-        return [RangesPartition(task, hub_id) for task in tasks]
+        return [RangesPartition(task, hub_id, location) for task in tasks]
 
 
 class HubBatchReader(_Reading, DataSourceReader):
@@ -178,10 +183,10 @@ class HubBatchReader(_Reading, DataSourceReader):
         """The tasks."""
         with pooled_client(self._options.account) as client:
             check_group(client, self._options)
-            reader = HubReader(client, self._options.hub)
-            described = reader.describe()
+            described = HubReader(client, self._options.hub).describe()
+            reader, location = reader_of(client, self._options, described.id)
             ranges = self._ranges(reader, described.partition_count)
-            return self._tasks_of(self._narrow(reader, ranges), described.id)
+            return self._tasks_of(self._narrow(reader, ranges), described.id, location)
 
     def _ranges(self, reader: HubReader, count: int) -> list[Range]:
         options = self._options
@@ -228,10 +233,12 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         self._endings: dict[int, int] = {}
         # When the last micro-batch was planned: fewer events than the least wait from then on.
         self._planned_at: float | None = None
+        # The reader of the hub with the id that it had, and where its captured files are.
+        self._history: tuple[str | None, HubReader, Location | None] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """State that is sent to executors: without the connection."""
-        return self.__dict__ | {"_client": None}
+        return self.__dict__ | {"_client": None, "_history": None}
 
     # --- called by Spark on the driver ---
 
@@ -299,7 +306,8 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         if lost:
             log.warning("%s", DataLost(options.hub, lost))
         ranges = [Range(partition, starts[partition], ends[partition]) for partition in sorted(ends)]
-        return self._tasks_of([each for each in ranges if each.start < each.end], hub_id)
+        location = None if self._history is None else self._history[2]
+        return self._tasks_of([each for each in ranges if each.start < each.end], hub_id, location)
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Report progress under the consumer group of the options; Spark's checkpoint stays authoritative."""
@@ -326,7 +334,13 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         if self._client is None:
             self._client = Client(self._options.account)
             check_group(self._client, self._options)
-        return HubReader(self._client, self._options.hub)
+        plain = HubReader(self._client, self._options.hub)
+        if self._options.capture is None:
+            return plain
+        hub_id = plain.describe().id if self._described is None else self._described.id
+        if self._history is None or self._history[0] != hub_id:
+            self._history = (hub_id, *reader_of(self._client, self._options, hub_id))
+        return self._history[1]
 
     def _bounds(self, reader: HubReader) -> dict[int, Bounds]:
         now = time.monotonic()
@@ -387,6 +401,18 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         if (max_bytes := self._options.max_bytes) is not None:
             ends = _admit_bytes(reader, starts, ends, max_bytes)
         return ends
+
+
+def reader_of(client: Client, options: Options, hub_id: str | None) -> "tuple[HubReader, Location | None]":
+    """The reader of the hub, with its captured files if the options ask for them, and where those are."""
+    if options.capture is None:
+        return HubReader(client, options.hub), None
+    from hubmere.pipeline.history.files import CapturedFiles
+    from hubmere.pipeline.history.hub import HistoryReader
+    from hubmere.pipeline.history.location import find_location
+
+    location = find_location(client, options.hub, options.capture, options.capture_options)
+    return HistoryReader(client, options.hub, CapturedFiles(location, hub_id)), location
 
 
 def check_group(client: Client, options: Options) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from hubmere.client.consumer import UNKNOWN_POSITION
 from hubmere.pipeline.capture.files.avro import BLOCK_BYTES, AvroFile, Records, RecordsLike, read_span
+from hubmere.pipeline.capture.files.originals import TIME
 from hubmere.pipeline.capture.files.schema import SCHEMA, long_of, time_text
 from hubmere.pipeline.decode import visible_batches
 from hubmere.records.compression import Codec
@@ -67,6 +68,11 @@ def events(content: bytes) -> list[dict[str, Any]]:
     return list(fastavro.reader(io.BytesIO(content)))  # type: ignore[arg-type]
 
 
+def of_the_service(event: dict[str, Any]) -> dict[str, Any]:
+    """System properties without those that Hubmere adds (`originals`)."""
+    return {name: value for name, value in event["SystemProperties"].items() if not name.startswith("x-hubmere-")}
+
+
 def test_schema_is_the_services_own() -> None:
     """Reference, service 6: names, order and unions are what readers of captured files rely on."""
     header = fastavro.reader(io.BytesIO(a_file(kafka_batch(plain(1)))))
@@ -86,11 +92,12 @@ def test_schema_is_the_services_own() -> None:
 
 
 def test_bare_event_is_these_bytes() -> None:
-    """Written by hand from the Avro specification: longs, strings, two empty maps, a union with bytes."""
+    """Written by hand from the Avro specification: longs, strings, a map with the time, an empty one, a union."""
     content = a_file(kafka_batch([Record(0, NOW_MS, None, b"ab")], base=3), end=4)
 
     time = b"11/14/2023 10:13:20 PM"
-    record = b"\x06" + b"\x023" + bytes((len(time) * 2,)) + time + b"\x00" + b"\x00" + b"\x02" + b"\x04ab"
+    system = b"\x02" + bytes((len(TIME) * 2,)) + TIME.encode() + b"\x00" + long_of(NOW_MS) + b"\x00"
+    record = b"\x06" + b"\x023" + bytes((len(time) * 2,)) + time + system + b"\x00" + b"\x02" + b"\x04ab"
 
     sync = content[-16:]
     assert content.endswith(sync + b"\x02" + long_of(len(record)) + record + sync)
@@ -132,7 +139,7 @@ def test_every_kind_of_value_has_its_place_in_the_union() -> None:
     (found,) = events(a_file(stored(publication_from_amqp(message, 0).batch, 0)))
 
     assert found["Properties"] == {name: value for name, (_, value) in KINDS.items()} | {"nothing": None}
-    assert found["SystemProperties"] == {"x-opt-partition-key": "k", "message-id": "m-1"}
+    assert of_the_service(found) == {"x-opt-partition-key": "k", "message-id": "m-1"}
     assert found["Body"] == b"body"
 
 
@@ -143,7 +150,7 @@ def test_kafka_headers_stay_bytes_and_the_last_of_a_name_counts() -> None:
     (found,) = events(a_file(kafka_batch([Record(0, NOW_MS, b"key", None, headers)])))
 
     assert found["Properties"] == {"a": b"2", "b": None, "c": b"\xff"}
-    assert found["SystemProperties"] == {"x-opt-kafka-key": b"key"}
+    assert of_the_service(found) == {"x-opt-kafka-key": b"key"}
     assert found["Body"] is None
 
 

@@ -397,6 +397,10 @@ class Captures:
             partitions=tuple(self._partitions(hub, states)),
         )
 
+    def url_of(self, view: HubView) -> str:
+        """The URL of a hub's captured files; empty if there is no destination."""
+        return self._url_of(view._live)
+
     def _url_of(self, hub: LiveHub) -> str:
         if hub.entity.capture is None:
             return ""

@@ -86,7 +86,7 @@ class _Counted:
 def _write_events(hub: HubPlan, file: FileTask, upload: Upload) -> WrittenFile:
     _, index, first, end = file.span
     sink = _Counted(upload)
-    content = content_of(file.encoding, sink, file.name, file.span.text(), index)  # type: ignore[arg-type]
+    content = content_of(file.encoding, sink, file.name, file.span.text(), index, hub.topic_id)  # type: ignore[arg-type]
     lost = 0
     with Client(hub.account) as client:
         reader = HubReader(client, hub.hub)

@@ -10,7 +10,8 @@ from typing import Final
 
 from hubmere.broker import Broker, HubView
 from hubmere.endpoints.kafka.admin.configs import ConfigValue
-from hubmere.model.facts import CONSUMER_GROUPS
+from hubmere.model.entity import CaptureDestination
+from hubmere.model.facts import CAPTURE, CONSUMER_GROUPS
 from hubmere.wire.kafka.messages.configs import ConfigSource, ConfigType
 
 Fact = Callable[[Broker, HubView], str]
@@ -20,7 +21,21 @@ def _consumer_groups(broker: Broker, hub: HubView) -> str:
     return json.dumps([str(group.name) for group in broker.entities.groups(hub.entity)])
 
 
-_FACTS: Final[Mapping[str, Fact]] = {CONSUMER_GROUPS: _consumer_groups}
+def _capture(broker: Broker, hub: HubView) -> str:
+    entity = hub.entity
+    capture = entity.capture
+    facts = {
+        "url": broker.captures.url_of(hub) or None,
+        "namespace": entity.namespace,
+        "hub": entity.name,
+        "nameFormat": (capture.destination if capture is not None else CaptureDestination()).archive_name_format,
+        "encoding": None if capture is None else capture.encoding.value,
+        "captureId": entity.captured_since.id,
+    }
+    return json.dumps(facts)
+
+
+_FACTS: Final[Mapping[str, Fact]] = {CONSUMER_GROUPS: _consumer_groups, CAPTURE: _capture}
 
 
 def hub_facts(broker: Broker, hub: HubView, names: Iterable[str] | None) -> list[ConfigValue]:

@@ -14,6 +14,7 @@ from hubmere.pipeline.capture.files.schema import (
     MAGIC,
     encoded_maps,
     file_header,
+    implied_time_ms,
     long_of,
     sync_marker,
     time_text,
@@ -26,6 +27,8 @@ from hubmere.records.header import APPEND_TIME, BatchHeader
 # A block ends with the first batch that fills it: large enough to amortize its header, small enough to be skipped.
 BLOCK_BYTES: Final = 256 * 1024
 SPAN_KEY: Final = "hubmere.span"
+# The id of the hub as Kafka's clients see it (topic id): another one after the hub was deleted and created again.
+HUB_KEY: Final = "hubmere.hub"
 NO_CODEC: Final = "null"
 DEFLATE: Final = "deflate"
 _BARE_MAPS: Final = EMPTY_MAP * 2
@@ -61,6 +64,8 @@ class Records:
         self._data = bytearray()
         self.count = 0
         self.times_us = (0, 0)
+        # Second and time in ms of the event before in this block.
+        self._before: tuple[int, int] | None = None
 
     def __len__(self) -> int:
         return len(self._data)
@@ -75,12 +80,16 @@ class Records:
         base, size_bytes, count = header.base_sequence_number, header.size_bytes, header.last_delta + 1
         for time_delta, delta, key, value, headers in chosen:
             offset = base + delta if position == UNKNOWN_POSITION else position + delta * size_bytes // count
-            maps = _BARE_MAPS if key is None and not headers else encoded_maps(key, value, headers)
+            second, time_ms = _time_us(header, time_delta) // 1_000_000, _time_us(header, time_delta) // 1000
+            told_ms = None if time_ms == implied_time_ms(second, self._before) else time_ms
+            self._before = (second, time_ms)
+            is_bare = key is None and not headers and told_ms is None
+            maps = _BARE_MAPS if is_bare else encoded_maps(key, value, headers, told_ms)
             self._data += b"".join(
                 (
                     long_of(base + delta),
                     with_length(b"%d" % offset),
-                    with_length(time_text(_time_us(header, time_delta) // 1_000_000)),
+                    with_length(time_text(second)),
                     maps,
                     _NULL_BODY if value is None else _BODY + with_length(value),
                 )
@@ -92,7 +101,7 @@ class Records:
     def take(self) -> bytearray:
         """Remove and return the bytes of all events."""
         taken, self._data = self._data, bytearray()
-        self.count, self.times_us = 0, (0, 0)
+        self.count, self.times_us, self._before = 0, (0, 0), None
         return taken
 
 
@@ -123,6 +132,7 @@ class AvroFile:
         span: str,
         *,
         deflates: bool,
+        hub_id: str | None = None,
         records_of: Callable[[], RecordsLike] = RECORDS,
     ) -> None:
         self._sink = sink
@@ -131,7 +141,8 @@ class AvroFile:
         self._records = records_of()
         self.events = 0
         self.times_us: tuple[int, int] | None = None
-        sink.write(file_header(DEFLATE if deflates else NO_CODEC, {SPAN_KEY: span}, self._sync))
+        about = {SPAN_KEY: span} | ({} if hub_id is None else {HUB_KEY: hub_id})
+        sink.write(file_header(DEFLATE if deflates else NO_CODEC, about, self._sync))
 
     def add(self, batch: ClosedBatch, partition: int, start: int, end: int) -> None:
         """The events of a batch that belong to the range."""
@@ -170,10 +181,19 @@ def _deflate(data: Any) -> bytes:
 
 def read_span(file: BinaryIO) -> str | None:
     """The span in the header of a captured file; None for any other."""
+    return read_about(file)[0]
+
+
+def read_about(file: BinaryIO) -> tuple[str | None, str | None]:
+    """The span and the hub's id in the header of a captured file; None for what it does not say."""
     head = file.read(_MAX_HEADER_BYTES)
     if not head.startswith(MAGIC):
-        return None
-    marked = with_length(SPAN_KEY.encode())
+        return None, None
+    return _metadata(head, SPAN_KEY), _metadata(head, HUB_KEY)
+
+
+def _metadata(head: bytes, name: str) -> str | None:
+    marked = with_length(name.encode())
     at = head.find(marked)
     if at < 0:
         return None

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hubmere.model.entity import CaptureEncoding
-from hubmere.pipeline.capture.files.avro import SPAN_KEY, AvroFile, read_span
+from hubmere.pipeline.capture.files.avro import HUB_KEY, SPAN_KEY, AvroFile, read_about
 from hubmere.pipeline.capture.files.names import EXTENSIONS
 from hubmere.pipeline.decode import SCHEMA, ClosedBatch, Columns, add_batch, columns_of_twin
 
@@ -44,23 +44,25 @@ class Content(Protocol):
         """Finish the file."""
 
 
-def content_of(encoding: CaptureEncoding, sink: BinaryIO, name: str, span: str, partition: int) -> Content:
-    """The encoder of a file that is written into a sink."""
+def content_of(
+    encoding: CaptureEncoding, sink: BinaryIO, name: str, span: str, partition: int, hub_id: str | None = None
+) -> Content:
+    """The encoder of a file that is written into a sink; `hub_id` is the id of the hub as Kafka's clients see it."""
     if EXTENSIONS[encoding] == "avro":
-        return AvroFile(sink, name, span, deflates=encoding is CaptureEncoding.AVRO_DEFLATE)
-    return ParquetFile(sink, span, partition)
+        return AvroFile(sink, name, span, deflates=encoding is CaptureEncoding.AVRO_DEFLATE, hub_id=hub_id)
+    return ParquetFile(sink, span, partition, hub_id)
 
 
 class ParquetFile:
     """Writes one Parquet file into a sink, row group by row group."""
 
-    def __init__(self, sink: BinaryIO, span: str, partition: int) -> None:
+    def __init__(self, sink: BinaryIO, span: str, partition: int, hub_id: str | None = None) -> None:
         self._partition = partition
         self._columns, self._opened_bytes = self._fresh(), 0
         self._writer = pq.ParquetWriter(
             sink, PARQUET_SCHEMA.with_metadata({SPAN_KEY: span}), compression=_COMPRESSION, store_schema=False
         )
-        self._writer.add_key_value_metadata({SPAN_KEY: span})
+        self._writer.add_key_value_metadata({SPAN_KEY: span} | ({} if hub_id is None else {HUB_KEY: hub_id}))
         self.events = 0
         self.times_us: tuple[int, int] | None = None
 
@@ -94,11 +96,16 @@ class ParquetFile:
 
 def span_in(name: str, file: BinaryIO) -> str | None:
     """The span that a captured file carries; None for any other file."""
+    return about_in(name, file)[0]
+
+
+def about_in(name: str, file: BinaryIO) -> tuple[str | None, str | None]:
+    """The span and the hub's id that a captured file carries; None for what it does not say."""
     if not name.endswith(".parquet"):
-        return read_span(file)
+        return read_about(file)
     try:
         found = pq.read_metadata(file).metadata or {}
     except pa.ArrowInvalid:
-        return None
-    text = found.get(SPAN_KEY.encode())
-    return None if text is None else text.decode()
+        return None, None
+    span, hub_id = (found.get(key.encode()) for key in (SPAN_KEY, HUB_KEY))
+    return None if span is None else span.decode(), None if hub_id is None else hub_id.decode()

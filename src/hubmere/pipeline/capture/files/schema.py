@@ -12,6 +12,7 @@ from hashlib import sha256
 from struct import Struct
 from typing import Final
 
+from hubmere.pipeline.capture.files.originals import RECORD, TIME, is_implied, pack
 from hubmere.translate.captured import Scalar, captured_maps
 from hubmere.translate.columns import Headers
 
@@ -68,10 +69,31 @@ def time_text(second: int) -> bytes:
     return f"{at.month}/{at.day}/{at.year:04d} {at.hour % 12 or 12}:{at:%M:%S} {half}".encode()
 
 
-def encoded_maps(key: bytes | None, value: bytes | None, headers: Headers) -> bytes:
-    """SystemProperties and Properties of a record."""
+def encoded_maps(key: bytes | None, value: bytes | None, headers: Headers, time_ms: int | None = None) -> bytes:
+    """SystemProperties and Properties of a record, and `time_ms` if the text of the time does not say it."""
     maps = captured_maps(key, value, headers)
-    return map_of(maps.system) + map_of(maps.properties)
+    system = {name: content for name, content in maps.system.items() if name not in (TIME, RECORD)}
+    if not is_implied(key, headers, maps.system, maps.properties):
+        system[RECORD] = pack(key, headers)
+    if time_ms is not None:
+        system[TIME] = time_ms
+    return map_of(system) + map_of(maps.properties)
+
+
+def implied_time_ms(second: int, before: tuple[int, int] | None) -> int | None:
+    """The time in ms that a reader takes from the text of a second; `before` has second and time of the event before.
+
+    None if the text cannot say the second at all.
+    """
+    if not _FIRST_SECOND <= second <= _LAST_SECOND:
+        return None
+    return before[1] if before is not None and before[0] == second else second * 1000
+
+
+def time_of_text(text: str) -> int:
+    """The second that `time_text` has written."""
+    at = datetime.strptime(text, "%m/%d/%Y %I:%M:%S %p").replace(tzinfo=UTC)
+    return (at - _EPOCH) // timedelta(seconds=1)
 
 
 def map_of(entries: Mapping[str, Scalar | None]) -> bytes:

@@ -1,0 +1,92 @@
+"""Hubs whose older events are in captured files, written by the reader of Capture without Spark and without its job."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+
+from client.hubs import Hubs
+from hubmere.model.entity import CaptureEncoding
+from hubmere.pipeline.capture.destinations.delta import DataFile, commit_files
+from hubmere.pipeline.capture.files.names import table_root
+from hubmere.pipeline.capture.node_client import NodeClient
+from hubmere.pipeline.capture.offsets import CaptureOffset
+from hubmere.pipeline.capture.plan import HubPlan
+from hubmere.pipeline.capture.writing import WrittenFile, write_file
+from hubmere.testing import Node
+from pipeline.capture.runs import micro_batches, publish
+
+ARM = "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventHub/namespaces"
+
+
+class CapturedHubs(Hubs):
+    """The hubs of a node that captures into a folder; tests say when."""
+
+    def __init__(self, node: Node, folder: Path) -> None:
+        super().__init__(node)
+        self.folder = folder
+        self._reached: dict[str, CaptureOffset] = {}
+        self._commits = 0
+
+    def new_captured(self, partitions: int = 1, **description: object) -> str:
+        """A hub that is captured from its beginning."""
+        hub = self.new(partitions)
+        self.enable(hub, partitions, **description)
+        return hub
+
+    def enable(self, hub: str, partitions: int, **description: object) -> None:
+        """Switch Capture of a hub on, or off and on again."""
+        wanted = {"enabled": True, "encoding": "Avro", "skipEmptyArchives": True, **description}
+        body = {"properties": {"partitionCount": partitions, "captureDescription": wanted}}
+        place = f"{self.node.http}{ARM}/{self.node.namespace}/eventhubs/{hub}?api-version=2024-01-01"
+        headers = {"Authorization": f"Bearer {self.node.admin_token}"}
+        assert httpx.put(place, json=body, headers=headers).is_success
+
+    def plan(self, hub: str) -> HubPlan:
+        """The plan of the node for a hub, as the job gets it."""
+        client = NodeClient(self.node.http, self.node.admin_token, None)
+        try:
+            return next(plan for plan in client.plan().values() if plan.hub == hub)
+        finally:
+            client.close()
+
+    def capture(self, hub: str) -> int:
+        """Write everything into files that no file holds yet; gives the number of files."""
+        plan, files = self.plan(hub), 0
+        for offset, planned in micro_batches(plan, self._reached.get(hub)):
+            written = [write_file(plan, each, uuid4().hex) for each in planned]
+            for each in written:
+                publish(plan, each)
+            if plan.encoding is CaptureEncoding.DELTA:
+                self._commit(plan, written)
+            files += len(written)
+            self._reached[hub] = offset
+        return files
+
+    def _commit(self, plan: HubPlan, written: list[WrittenFile]) -> None:
+        """Add files to the log of a Delta table."""
+        root = table_root(plan.namespace, plan.hub)
+        self._commits += 1
+        added = [
+            DataFile(each.name.removeprefix(root), each.partition, each.size_bytes, each.events, 0) for each in written
+        ]
+        commit_files(f"{plan.target.url}/{root}", plan.target.options, plan.id, self._commits, added)
+
+    def files(self, hub: str) -> list[Path]:
+        """The captured files of a hub."""
+        return sorted(path for path in self.folder.rglob("*.*") if f"/{hub}/" in str(path) and path.is_file())
+
+
+@contextmanager
+def a_capturing_node(folder: Path, **settings: Any) -> Iterator[CapturedHubs]:
+    """A node that captures into a folder when tests say so."""
+    own = {"memory": True, "as": "unlimited", "capture_supervise": False, "capture_folder": str(folder), **settings}
+    with Node(settings=own) as node:
+        hubs = CapturedHubs(node, folder)
+        try:
+            yield hubs
+        finally:
+            hubs.client.close()

@@ -1,0 +1,335 @@
+"""One query over captured files and the log: every event once, whatever retention has taken from the log."""
+
+import pickle
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from client.hubs import bodies
+from hubmere.pipeline.decode import SCHEMA
+from hubmere.pipeline.history.location import NoCapturedFiles
+from hubmere.pipeline.offsets import DataLost, HubRecreated
+from hubmere.pipeline.options import InvalidOption, read_options
+from hubmere.pipeline.source import FilteredHubReader, HubBatchReader, HubStreamReader, RangesPartition
+from pipeline.batches import rows
+from pipeline.captured_hubs import CapturedHubs, a_capturing_node
+from pipeline.queries import conf, position
+
+Row = dict[str, Any]
+ENCODINGS = ["Avro", "AvroDeflate", "Parquet", "Delta"]
+
+
+@pytest.fixture(scope="module")
+def hubs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CapturedHubs]:
+    """The hubs of a node that captures into a folder."""
+    with a_capturing_node(tmp_path_factory.mktemp("captured")) as hubs:
+        yield hubs
+
+
+def read_batch(hubs: CapturedHubs, hub: str, filters: list[Filter] | None = None, **options: str) -> list[Row]:
+    """The rows of a batch with history, each task read by a copy of the reader as on an executor."""
+    given = read_options(conf(hubs, hub, **{"capture": "auto", **options}))
+    reader = HubBatchReader(given, SCHEMA) if filters is None else FilteredHubReader(given, SCHEMA)
+    if isinstance(reader, FilteredHubReader):
+        list(reader.pushFilters(filters or []))
+    found: list[Row] = []
+    for task in reader.partitions():
+        copy, task = pickle.loads(pickle.dumps((reader, task)))
+        found += rows(copy.read(task))
+    return found
+
+
+def texts(found: list[Row]) -> list[str]:
+    return [row["body"].decode() for row in found]
+
+
+def numbered(count: int, name: str = "event") -> list[str]:
+    return [body.decode() for body in bodies(count, name)]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_files_and_log_give_the_rows_that_the_log_gave(hubs: CapturedHubs, encoding: str) -> None:
+    """In all nine columns, wherever the log begins."""
+    hub = hubs.new_captured(partitions=2, encoding=encoding)
+    for run in range(3):
+        hubs.publish(hub, 0, *(bodies(20, f"{run} {part}") for part in range(3)))
+        hubs.publish(hub, 1, bodies(10, f"other {run}"))
+        hubs.capture(hub)
+    hubs.publish(hub, 0, bodies(20, "new"))
+    expected = read_batch(hubs, hub)
+    assert len(expected) == 230
+
+    for first in (35, 60, 180, 200):
+        hubs.trim(hub, 0, min(first, 180))
+        hubs.trim(hub, 1, min(first // 7, 30))
+        assert read_batch(hubs, hub) == expected
+
+
+def test_location_may_be_given(hubs: CapturedHubs, tmp_path: Path) -> None:
+    """Where executors see the folder of the node under another path, or files were moved."""
+    hub = hubs.new_captured()
+    hubs.publish(hub, 0, bodies(9))
+    hubs.capture(hub)
+    hubs.trim(hub, 0, 9)
+    for file in hubs.files(hub):
+        moved = tmp_path / file.relative_to(hubs.folder)
+        moved.parent.mkdir(parents=True, exist_ok=True)
+        file.rename(moved)
+
+    assert texts(read_batch(hubs, hub, capture=tmp_path.as_uri())) == numbered(9)
+    assert texts(read_batch(hubs, hub, capture=str(tmp_path))) == numbered(9)
+
+
+def test_hub_without_a_destination_is_refused(hubs: CapturedHubs) -> None:
+    """`auto` must not read the log alone and leave out what was meant."""
+    with pytest.raises(NoCapturedFiles, match="no capture destination"):
+        read_batch(hubs, hubs.new())
+
+
+def test_location_that_cannot_be_read_is_refused(hubs: CapturedHubs) -> None:
+    """With the forms that there are."""
+    with pytest.raises(InvalidOption, match="file:///folder"):
+        read_batch(hubs, hubs.new(), capture="ftp://somewhere")
+
+
+def test_starting_positions_lie_in_files_and_in_the_log(hubs: CapturedHubs) -> None:
+    """By sequence number, by offset and by time, on both sides of the seam."""
+    hub = hubs.new_captured()
+    for run in range(4):
+        hubs.publish(hub, 0, bodies(10, f"{run}"), bodies(10, f"{run} again"))
+        time.sleep(0.005)
+        hubs.capture(hub)
+    hubs.publish(hub, 0, bodies(10, "new"))
+    every = read_batch(hubs, hub)
+    hubs.trim(hub, 0, 55)
+
+    for number in (0, 1, 9, 10, 25, 54, 55, 56, 79, 85):
+        row = every[number]
+        by_sequence = read_batch(hubs, hub, startingPosition=position(seqNo=number))
+        by_offset = read_batch(hubs, hub, startingPosition=position(offset=row["offset"]))
+        behind = read_batch(hubs, hub, startingPosition=position(offset=row["offset"], isInclusive=False))
+        by_time = read_batch(hubs, hub, startingPosition=position(enqueuedTime=row["enqueuedTime"].isoformat()))
+        first_of_time = next(each for each in every if each["enqueuedTime"] >= row["enqueuedTime"])
+        assert by_sequence == by_offset == every[number:]
+        assert behind == every[number + 1 :]
+        assert by_time == every[first_of_time["sequenceNumber"] :]
+    up_to = read_batch(hubs, hub, endingPosition=position(seqNo=30))
+    assert up_to == every[:30]
+
+
+def test_filters_choose_files(hubs: CapturedHubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A range of times or numbers opens the files that have it and no others."""
+    hub = hubs.new_captured()
+    for run in range(8):
+        hubs.publish(hub, 0, bodies(10, f"{run}"))
+        time.sleep(0.005)
+        hubs.capture(hub)
+    every = read_batch(hubs, hub)
+    hubs.trim(hub, 0, 80)
+    low, high = every[30]["enqueuedTime"], every[40]["enqueuedTime"]
+    opened: list[str] = []
+    monkeypatch.setattr("hubmere.pipeline.history.hub.read_rows", record_reads(opened))
+
+    by_time = read_batch(hubs, hub, [GreaterThanOrEqual(("enqueuedTime",), low), LessThan(("enqueuedTime",), high)])
+    by_number = read_batch(hubs, hub, [EqualTo(("sequenceNumber",), 42)])
+
+    # A time is rounded outwards to the next millisecond.
+    assert every[30:40] == [row for row in by_time if row["enqueuedTime"] < high]
+    assert by_number == [every[42]]
+    assert len(set(opened)) < 8
+
+
+def record_reads(opened: list[str]) -> Any:
+    from hubmere.pipeline.history.rows import read_rows
+
+    def read(name: str, *rest: Any) -> Any:
+        opened.append(name)
+        return read_rows(name, *rest)
+
+    return read
+
+
+def test_events_in_no_file_and_no_log_are_named(hubs: CapturedHubs, caplog: pytest.LogCaptureFixture) -> None:
+    """Capture was off for a while, and retention has taken what came then."""
+    hub = hubs.new_captured()
+    hubs.publish(hub, 0, bodies(10))
+    hubs.capture(hub)
+    hubs.enable(hub, 1, enabled=False)
+    hubs.publish(hub, 0, bodies(10, "unseen"))
+    hubs.enable(hub, 1)
+    hubs.publish(hub, 0, bodies(10, "seen"))
+    hubs._reached.pop(hub)
+    hubs.capture(hub)
+    hubs.trim(hub, 0, 25)
+
+    with pytest.raises(DataLost, match="partition 0: 10 to 19"):
+        read_batch(hubs, hub)
+    assert texts(read_batch(hubs, hub, failOnDataLoss="false")) == numbered(10) + numbered(10, "seen")
+    assert "partition 0: 10 to 19" in caplog.text
+
+
+def test_file_that_was_deleted_is_named_as_its_events(hubs: CapturedHubs) -> None:
+    """At the beginning the history is just shorter; in the middle there is a gap."""
+    hub = hubs.new_captured()
+    for run in range(4):
+        hubs.publish(hub, 0, bodies(10, f"{run}"))
+        hubs.capture(hub)
+    hubs.trim(hub, 0, 40)
+    first, _, third, _ = hubs.files(hub)
+    first.unlink()
+    assert texts(read_batch(hubs, hub)) == numbered(10, "1") + numbered(10, "2") + numbered(10, "3")
+
+    third.unlink()
+    with pytest.raises(DataLost, match="partition 0: 20 to 29"):
+        read_batch(hubs, hub)
+
+
+def test_files_of_a_deleted_hub_are_not_those_of_the_new_one(hubs: CapturedHubs) -> None:
+    """The names are the same and the numbers begin again; the id of the hub in each file tells them apart."""
+    hub = hubs.new_captured()
+    hubs.publish(hub, 0, bodies(10, "old"))
+    hubs.capture(hub)
+    hubs.make_again(hub, partitions=1)
+    hubs.enable(hub, 1)
+    hubs._reached.pop(hub)
+    hubs.publish(hub, 0, bodies(10, "new"))
+    time.sleep(1.1)
+    hubs.capture(hub)
+    hubs.trim(hub, 0, 10)
+
+    assert len(hubs.files(hub)) == 2
+    assert texts(read_batch(hubs, hub)) == numbered(10, "new")
+
+
+# --- streams ---
+
+
+@pytest.fixture
+def stream(hubs: CapturedHubs) -> Iterator["Streams"]:
+    streams = Streams(hubs)
+    yield streams
+    streams.stop()
+
+
+class Streams:
+    """Makes readers of streams with history, and stops them as Spark does when a query ends."""
+
+    def __init__(self, hubs: CapturedHubs) -> None:
+        self._hubs = hubs
+        self._made: list[HubStreamReader] = []
+
+    def __call__(self, hub: str, **options: str) -> HubStreamReader:
+        given = read_options(conf(self._hubs, hub, capture="auto", **options))
+        self._made.append(HubStreamReader(given, SCHEMA))
+        return self._made[-1]
+
+    def stop(self) -> None:
+        for reader in self._made:
+            reader.stop()
+
+
+def read_micro_batch(reader: HubStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[Row]:
+    found: list[Row] = []
+    for task in reader.partitions(start, end):
+        copy, task = pickle.loads(pickle.dumps((reader, task)))
+        found += rows(copy.read(task))
+    return found
+
+
+def test_stream_moves_from_files_to_the_log_while_retention_moves(hubs: CapturedHubs, stream: Streams) -> None:
+    """Each micro-batch finds the log beginning somewhere else, also between its plan and its reading."""
+    hub = hubs.new_captured()
+    hubs.publish(hub, 0, *(bodies(10, f"{part}") for part in range(10)))
+    hubs.capture(hub)
+    hubs.trim(hub, 0, 20)
+    reader = stream(hub, maxEventsPerTrigger="15")
+    offset, limit = reader.initialOffset(), reader.getDefaultReadLimit()
+
+    found: list[Row] = []
+    sizes: list[int] = []
+    trimmed = 20
+    while (reached := reader.latestOffset(offset, limit)) != offset:
+        tasks = reader.partitions(offset, reached)
+        trimmed = min(trimmed + 13, 100)
+        hubs.trim(hub, 0, trimmed)
+        micro_batch = [row for task in tasks for row in rows(reader.read(task))]
+        sizes.append(len(micro_batch))
+        found += micro_batch
+        offset = reached
+    hubs.publish(hub, 0, bodies(5, "live"))
+    reached = reader.latestOffset(offset, limit)
+    found += read_micro_batch(reader, offset, reached)
+
+    assert [row["sequenceNumber"] for row in found] == list(range(105))
+    assert texts(found)[:100] == [body for part in range(10) for body in numbered(10, f"{part}")]
+    assert sizes == [15] * 6 + [10]
+
+
+def test_bytes_of_a_trigger_are_limited_in_files_too(hubs: CapturedHubs, stream: Streams) -> None:
+    """By the size of the files there, by bytes of the log behind them."""
+    hub = hubs.new_captured()
+    hubs.publish(hub, 0, *([b"%d " % part + b"x" * 1000] * 10 for part in range(10)))
+    hubs.capture(hub)
+    hubs.trim(hub, 0, 50)
+    reader = stream(hub, maxBytesPerTrigger="25000")
+    offset, sizes = reader.initialOffset(), []
+
+    while (reached := reader.latestOffset(offset, reader.getDefaultReadLimit())) != offset:
+        sizes.append(len(read_micro_batch(reader, offset, reached)))
+        offset = reached
+
+    assert sum(sizes) == 100
+    assert max(sizes) <= 25
+    assert len(sizes) <= 7
+
+
+def test_events_of_one_task_come_from_files_and_log(hubs: CapturedHubs, stream: Streams) -> None:
+    """A range does not end at the seam; the seam is where the log says it is when the task runs."""
+    hub = hubs.new_captured(partitions=2)
+    hubs.publish(hub, 0, bodies(30))
+    hubs.publish(hub, 1, bodies(30))
+    hubs.capture(hub)
+    hubs.trim(hub, 0, 11)
+    reader = stream(hub)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+
+    (task,) = reader.partitions(start, end)
+    assert isinstance(task, RangesPartition)
+    hubs.trim(hub, 1, 30)
+
+    assert texts(rows(reader.read(task))) == numbered(30) * 2
+
+
+def test_recreated_hub_stops_the_stream(hubs: CapturedHubs, stream: Streams) -> None:
+    """Files of the old hub are still there, and are not its history."""
+    hub = hubs.new_captured()
+    hubs.publish(hub, 0, bodies(10, "old"))
+    hubs.capture(hub)
+    reader = stream(hub)
+    start = reader.initialOffset()
+    hubs.make_again(hub, partitions=1)
+    hubs.enable(hub, 1)
+    hubs.publish(hub, 0, bodies(3, "new"))
+
+    with pytest.raises(HubRecreated):
+        stream(hub).latestOffset(start, ReadAllAvailable())
+
+
+def test_time_before_all_events_is_the_beginning_of_the_files(hubs: CapturedHubs, stream: Streams) -> None:
+    """Years back; and a time to come is the end."""
+    hub = hubs.new_captured()
+    hubs.publish(hub, 0, bodies(10))
+    hubs.capture(hub)
+    hubs.trim(hub, 0, 10)
+    old, future = "2001-01-01T00:00:00Z", datetime.fromtimestamp(time.time() + 9999, UTC).isoformat()
+
+    assert stream(hub, startingPosition=position(enqueuedTime=old)).initialOffset()[hub] == {"0": 0}
+    assert stream(hub, startingPosition=position(enqueuedTime=future)).initialOffset()[hub] == {"0": 10}
+    assert stream(hub, startingPosition="latest").initialOffset()[hub] == {"0": 10}
