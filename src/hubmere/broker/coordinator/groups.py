@@ -176,7 +176,8 @@ class Groups:
             group = self._open_for_consumers(checked, group, beat, now)
         changes = group.changes
         group.heartbeat(beat, now, reply)
-        if group.changes != changes:
+        # Its deadline is scheduled when the change is written: to look for it visits every member.
+        if group.changes != changes and group.has_only_classic_members:
             self._after_change(group, now)
 
     def _open_for_consumers(
@@ -379,7 +380,7 @@ class Groups:
 
     def _persist(self, group: AnyGroup, on_persisted: OnPersisted) -> None:
         if isinstance(group, ConsumerGroup):
-            # Heartbeats that waited for an earlier write may have set a deadline since.
+            # Once for all heartbeats that share the write.
             self._schedule(group)
         record = GroupMetadata(
             namespace=self._namespace, group_id=group.group_id, state=_encode(group), modified_ms=self._now_ms

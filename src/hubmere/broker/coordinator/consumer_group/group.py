@@ -115,12 +115,17 @@ class ConsumerGroup:
         self._update(member, beat)
         member.expires_at = now + self.config.session_timeout_s
         admitted = AdmittedBeat(member, beat, before, now, reply)
-        if self._durability.is_writing and self._needs_target():
+        if self.is_being_written and self._needs_target():
             self._shared_targets.add(admitted)
             return
         self.refresh(now)
         self.move(member, beat.owned, now)
         answer_beat(self, admitted)
+
+    @property
+    def is_being_written(self) -> bool:
+        """Whether a write of the group is under way."""
+        return self._durability.is_writing
 
     def _needs_target(self) -> bool:
         is_old = self.epoch > self.assignment_epoch or self._revision != self.directory.revision

@@ -32,8 +32,12 @@ def decode_group(group: ConsumerGroup, state: Mapping[str, Any], now: float) -> 
     group.restore(members, epoch=state["epoch"], assignment_epoch=state["assignment_epoch"], topics=topics)
 
 
+# Made once: `json.dumps` with separators makes an encoder for each call.
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+
+
 def _dump(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))
+    return _ENCODER.encode(value)
 
 
 def _member_text(member: ConsumerMember) -> str:
