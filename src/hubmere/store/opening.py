@@ -35,7 +35,7 @@ class _Opening:
     __slots__ = (
         "_committed_file",
         "_is_cancelled",
-        "_resources",
+        "_shared_resources",
         "callbacks",
         "config",
         "directory",
@@ -56,7 +56,7 @@ class _Opening:
         self.directory = directory
         self.slot = committed_file.slot(log)
         self._committed_file = committed_file
-        self._resources = resources.for_opening()
+        self._shared_resources = resources
         self._is_cancelled = False
         self.callbacks: list[OnOpened] = []
         self.recovered: RecoveredLog | None = None
@@ -71,10 +71,11 @@ class _Opening:
 
     def work(self) -> None:
         """Create or recover the log; on a worker thread."""
+        resources = self._shared_resources.for_opening()
         try:
             if self._is_cancelled:
                 raise ShuttingDown
-            self.recovered = self._recover()
+            self.recovered = self._recover(resources)
         except Refusal as refusal:
             self.refusal = refusal
         except OSError as error:
@@ -83,14 +84,14 @@ class _Opening:
             _LOGGER.exception("log %s: cannot be opened", self.log)
             self.refusal = PartitionOffline(type(error).__name__)
         with suppress(OSError):  # nothing was written through these descriptors that is not flushed
-            self._resources.pool.close_all()
+            resources.pool.close_all()
 
-    def _recover(self) -> RecoveredLog:
-        files = self._resources.files
+    def _recover(self, resources: LogResources) -> RecoveredLog:
+        files = resources.files
         files.make_directory(self.directory)
         files.sync_directory(self.directory.parent)
         return LocalLog.recover(
-            self._resources,
+            resources,
             self.directory,
             self.config,
             committed=self.slot.previous,
