@@ -8,10 +8,9 @@ import pytest
 from hubmere.store.engine import LogConfig, LogId, log_id
 from hubmere.store.files import max_open_files
 from hubmere.store.local import CLEAN_SHUTDOWN, LocalEngine
-from hubmere.store.log.commit import SYNCFS_FROM_FILES
 from hubmere.store.memory import MemoryFiles
 from store.builders import Owner, a_batch, an_engine, everything
-from store.faulty_files import FaultyFiles, Loss, PowerCut
+from store.faulty_files import FaultyFiles, Loss
 
 ROOT = Path("/data")
 LOGS = [log_id("hub", number) for number in range(4)]
@@ -119,61 +118,6 @@ def test_many_logs_are_sealed_by_a_stop(tmp_path: Path) -> None:
     assert all(log.is_sealed for log in logs)
     assert again.open_now(log_id("hub", 7), LogConfig()).state.committed == 1
     again.close()
-
-
-def _many_logs(files: FaultyFiles) -> LocalEngine:
-    """An engine with more logs than are flushed one by one, in its second life."""
-    for life in range(2):
-        owner = Owner()
-        engine = an_engine(ROOT, owner, files)
-        for number in range(SYNCFS_FROM_FILES):
-            engine.open_now(log_id("many", number), LogConfig()).append(a_batch(producer=(7, 0, life)), 1_000)
-        owner.run()
-        if life == 0:
-            engine.close()
-    return engine
-
-
-def a_disk() -> FaultyFiles:
-    files = FaultyFiles()
-    files.make_directory(ROOT)
-    files.sync_directory(Path("/"))
-    return files
-
-
-def test_many_logs_are_sealed_with_two_flushes() -> None:
-    """Five for each log took seconds for a node with thousands of partitions."""
-    files = a_disk()
-    engine = _many_logs(files)
-    begin = len(files.log)
-
-    engine.close()
-
-    calls = files.log[begin:]
-    assert calls.count("sync_file_system") == 2
-    assert calls.count("fdatasync") <= 2  # the committed file and the marker of a clean stop
-
-
-@pytest.mark.parametrize("loss", list(Loss), ids=lambda loss: loss.name.lower())
-def test_a_power_cut_while_many_logs_are_sealed_loses_nothing(loss: Loss) -> None:
-    """Some recovery points are the new ones, the others those before: both are right."""
-    counting = a_disk()
-    engine = _many_logs(counting)
-    before = counting.calls
-    engine.close()
-    for cut_at in range(before + 1, counting.calls + 1, 7):
-        files = a_disk()
-        engine = _many_logs(files)
-        files.cut_at = cut_at
-        with pytest.raises(PowerCut):
-            engine.close()
-
-        again = an_engine(ROOT, Owner(), files.after_cut(loss, seed=cut_at))
-
-        ends = {
-            again.open_now(log_id("many", number), LogConfig()).state.committed for number in range(SYNCFS_FROM_FILES)
-        }
-        assert ends == {2}
 
 
 @pytest.mark.parametrize(

@@ -16,21 +16,13 @@ from hubmere.model.errors import Refusal, ShuttingDown
 from hubmere.model.histogram import Histogram
 from hubmere.store.engine import LogConfig, LogId, OnOpened, PartitionLog
 from hubmere.store.files import MAX_OPEN_FILES, Files, HandlePool, exists, remove_tree, unlink_if_exists, write_new
-from hubmere.store.log.commit import (
-    MAX_SYNC_THREADS,
-    SYNCFS_FROM_FILES,
-    Durability,
-    GroupCommit,
-    Post,
-    Workers,
-)
+from hubmere.store.log.commit import MAX_SYNC_THREADS, Durability, GroupCommit, Post, Workers
 from hubmere.store.log.committed_file import COMMITTED, CommittedFile
 from hubmere.store.log.log import LocalLog
 from hubmere.store.log.segment import LogResources
 from hubmere.store.opening import Openings
 from hubmere.store.recovery.damage_registry import DamageRegistry
 from hubmere.store.recovery.unrecovered import needs_recovery
-from hubmere.store.sealing import UnflushedFiles
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -271,10 +263,10 @@ class LocalEngine:
         for log in self._logs.values():
             log.refuse_writers()
         self._commit.flush()
-        is_clean = self._seal_all()
+        self._seal_all()
         for log in self._logs.values():
             log.close()
-        is_clean = is_clean and all(log.is_sealed for log in self._logs.values())
+        is_clean = all(log.is_sealed for log in self._logs.values())
         self._logs.clear()
         self._commit.close()
         self._committed_file.close()
@@ -282,24 +274,14 @@ class LocalEngine:
             with suppress(OSError):  # on a full disk: the marker is informative
                 self._mark_clean()
 
-    def _seal_all(self) -> bool:
-        """Write the recovery points of all logs, in a few threads; False if many were written and could not be kept."""
+    def _seal_all(self) -> None:
+        """Write the recovery points of all logs, in a few threads: each waits for the disk four times."""
         self._commit.finish_background()
-        unsealed = [log for log in self._logs.values() if not log.is_sealed]
         sealers = Workers("hubmere-seal", self._threads)
-        sealers.ensure_threads(len(unsealed))
-        is_together = len(unsealed) >= SYNCFS_FROM_FILES and self._files.can_sync_file_system
-        unflushed = UnflushedFiles(self._files) if is_together else None
-        for log in unsealed:
-            log.seal(sealers.run, unflushed or self._files)
+        sealers.ensure_threads(len(self._logs))
+        for log in self._logs.values():
+            log.seal(sealers.run)
         sealers.stop()
-        try:
-            if unflushed is not None:
-                unflushed.finish(self._folder / COMMITTED)
-        except OSError as error:
-            _LOGGER.warning("closed without new recovery points: %s", error)
-            return False
-        return True
 
     def _mark_clean(self) -> None:
         write_new(self._files, self._folder / CLEAN_SHUTDOWN, b"")

@@ -64,11 +64,6 @@ class MemoryFiles(Files):
         """Truncate a file."""
         del self._open[fd][size_bytes:]
 
-    @property
-    def can_sync_file_system(self) -> bool:
-        """There is none."""
-        return False
-
     def sync_directory(self, path: Path) -> None:
         """Does nothing: memory is not durable."""
 

@@ -33,7 +33,6 @@ from hubmere.model.position import Position
 from hubmere.model.receipt import Receipt
 from hubmere.records.runs import BatchRun
 from hubmere.store.engine import AbortedTransaction, Chunk, LogConfig, LogState, ProducerState, RetentionHold, Watcher
-from hubmere.store.files import Files
 from hubmere.store.log.commit import GroupCommit, Job
 from hubmere.store.log.committed_file import Boundary, CommittedSlot
 from hubmere.store.log.maintenance import CompactionRun, Maintenance
@@ -359,10 +358,10 @@ class LocalLog:
 
     # --- closing ---
 
-    def seal(self, run: Callable[[Job], None], files: Files) -> None:
+    def seal(self, run: Callable[[Job], None]) -> None:
         """Have the last recovery point written by `run`, on any thread, before `close`: everything is committed."""
         if not self._is_offline:
-            self._checkpointer.write_last(run, files)
+            self._checkpointer.write_last(run)
 
     def close(self) -> None:
         """Commit everything written and write a recovery point."""
@@ -372,7 +371,7 @@ class LocalLog:
         self._commit.flush()
         self._commit.finish_background()
         if not self._is_offline:
-            self._checkpointer.write_last(_run_now, self._resources.files)
+            self._checkpointer.write_last(_run_now)
         self._is_closed = True
         self._pending.stop()
         self._segments.close_files()

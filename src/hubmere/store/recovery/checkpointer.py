@@ -9,7 +9,6 @@ Thread rule: the owner's thread only; the group commit runs the writing on anoth
 import logging
 from collections.abc import Callable
 
-from hubmere.store.files import Files
 from hubmere.store.log.commit import Durability, GroupCommit, Job
 from hubmere.store.log.producers import ProducerTable
 from hubmere.store.log.segment import LogResources
@@ -103,8 +102,8 @@ class Checkpointer:
 
         self._commit.run_in_background(work, on_written)
 
-    def write_last(self, run: Callable[[Job], None], files: Files) -> None:
-        """Have `run` write the last recovery point to `files`, on any thread: for closing."""
+    def write_last(self, run: Callable[[Job], None]) -> None:
+        """Have `run` write the last recovery point, on any thread: for closing."""
         if self.is_current:
             return
         checkpoint = self._plan()
@@ -113,7 +112,7 @@ class Checkpointer:
         def write() -> None:
             try:
                 self._segments.list.sync()
-                checkpoint.write(files)
+                checkpoint.write(self._resources.files)
             except OSError as error:
                 self.require(self._interval_bytes)
                 _LOGGER.warning("log %s: closed without a recovery point: %s", self._segments.directory.name, error)
