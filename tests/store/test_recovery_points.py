@@ -9,6 +9,7 @@ from hubmere.store.memory import MemoryFiles
 from hubmere.store.recovery import checkpointer
 from hubmere.store.recovery.manifest import read_recovery_point
 from store.builders import LOG_0, Owner, a_batch, an_engine
+from store.faulty_files import FaultyFiles
 
 ROOT = Path("/memory")
 
@@ -69,3 +70,18 @@ def test_idle_log_gets_a_recovery_point_at_the_next_upkeep() -> None:
     bench.owner.run()
 
     assert bench.covered == 3
+
+
+def test_recovery_point_of_a_small_log_syncs_its_directory_once() -> None:
+    """It has no new index entries, so only the name of the recovery point itself must become durable."""
+    files, owner = FaultyFiles(), Owner()
+    files.make_directory(ROOT)
+    engine = an_engine(ROOT, owner, files)
+    log = engine.open_now(LOG_0, LogConfig())
+    log.append(a_batch(), 1_000)
+    owner.run()
+    begin = len(files.log)
+
+    log.checkpoint()
+
+    assert files.log[begin:].count("sync_directory") == 1

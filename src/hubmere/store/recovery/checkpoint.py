@@ -58,7 +58,9 @@ class Checkpoint:
             append_at(files, piece.path, piece.at, piece.data)
         if self._snapshot is not None:
             write_new(files, self._directory / (stem(self._point.sequence) + SNAPSHOT), self._snapshot)
-        files.sync_directory(self._directory)
+        if self._pieces or self._snapshot is not None:
+            # The names of these files, before the point that needs them.
+            files.sync_directory(self._directory)
         write_recovery_point(files, self._directory, self._point)
         self._remove_old_snapshots(files)
 
