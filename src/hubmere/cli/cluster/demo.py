@@ -8,15 +8,16 @@ import json
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from hubmere.cli.cluster.balancer import Balancer
+from hubmere.cli.cluster.balancer import Balancer, Health
 from hubmere.cli.cluster.brokers import BrokersFailed, LocalBrokers, free_ports
 from hubmere.cli.exit_codes import CommandFailed, Exit
 
@@ -46,7 +47,9 @@ class _Gateway:
 
 def run(plan: Plan) -> None:
     """Run the demo until it is stopped; raises CommandFailed when something does not start."""
-    with ExitStack() as stack:
+    # Also while brokers start: whatever runs already is ended.
+    signal.signal(signal.SIGTERM, _on_term)
+    with suppress(KeyboardInterrupt), ExitStack() as stack:
         folder = plan.data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hubmere-cluster-")))
         brokers = LocalBrokers(folder / "kafka", plan.brokers)
         stack.callback(brokers.stop)
@@ -55,10 +58,36 @@ def run(plan: Plan) -> None:
             brokers.start()
         except BrokersFailed as failed:
             raise CommandFailed(Exit.FAILED, str(failed)) from failed
-        ports = dict(zip(_SERVICES, free_ports(len(_SERVICES)), strict=True))
+        ports = _shared_ports(folder)
         gateways = [_start_gateway(plan, folder, number, brokers, ports) for number in range(plan.gateways)]
         stack.callback(_stop_all, gateways)
-        asyncio.run(_serve(plan, brokers, gateways, ports))
+        # Everything is ended once, however often somebody asks.
+        stack.callback(signal.signal, signal.SIGTERM, signal.SIG_IGN)
+        asyncio.run(_serve(plan, folder, brokers, gateways, ports))
+
+
+def _on_term(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _shared_ports(folder: Path) -> dict[str, int]:
+    """The ports of the one address: those of the last run with this data, if they are free."""
+    kept = folder / "ports.json"
+    if kept.exists():
+        known: dict[str, int] = json.loads(kept.read_text(encoding="utf-8"))
+        if all(map(_is_free, known.values())):
+            return known
+    ports = dict(zip(_SERVICES, free_ports(len(_SERVICES)), strict=True))
+    kept.write_text(json.dumps(ports), encoding="utf-8")
+    return ports
+
+
+def _is_free(port: int) -> bool:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
 
 
 def _start_gateway(plan: Plan, folder: Path, number: int, brokers: LocalBrokers, ports: dict[str, int]) -> _Gateway:
@@ -98,27 +127,41 @@ def _secret_file(folder: Path) -> Path:
     return path
 
 
-async def _serve(plan: Plan, brokers: LocalBrokers, gateways: list[_Gateway], ports: dict[str, int]) -> None:
+async def _serve(
+    plan: Plan, folder: Path, brokers: LocalBrokers, gateways: list[_Gateway], ports: dict[str, int]
+) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     ready = [await _await_ready(gateway, stopping) for gateway in gateways]
     balancers = []
+    health = Health([_target(each["http"]) for each in ready])
+    watching = asyncio.create_task(health.watch())
     try:
         for service, port in ports.items():
-            targets = [_target(each[service]) for each in ready if each[service]]
-            balancer = Balancer(targets)
+            targets = [_target(each[service]) for each in ready]
+            balancer = Balancer(targets, health)
             balancers.append(balancer)
             await balancer.start(port)
         if not stopping.is_set():
-            whole = _merge_ready_files(ready, brokers, ports)
+            whole = _merge_ready_files(ready, brokers, ports) | {"ca_file": _keep_ca(folder, ready[0])}
             if plan.ready_file is not None:
                 _write(plan.ready_file, whole)
             _print_summary(whole)
             await stopping.wait()
     finally:
+        watching.cancel()
         for balancer in balancers:
             await balancer.stop()
+
+
+def _keep_ca(folder: Path, ready: dict[str, Any]) -> str | None:
+    """A copy of the certificate authority that outlives the gateways."""
+    if not ready["ca_file"]:
+        return None
+    kept = folder / "ca.pem"
+    kept.write_bytes(Path(ready["ca_file"]).read_bytes())
+    return str(kept.resolve())
 
 
 async def _await_ready(gateway: _Gateway, stopping: asyncio.Event) -> dict[str, Any]:
