@@ -157,7 +157,9 @@ class Node:
         self._ready_file.unlink(missing_ok=True)
         self._config.write_text(settings_file(self._settings, self._hubs), encoding="utf-8")
         ports = [f"--{name}-port={port}" for name, port in self._ports.items() if f"{name}_port" not in self._settings]
-        paths = [f"--config={self._config}", f"--data={self._data}", f"--ready-file={self._ready_file}"]
+        paths = [f"--config={self._config}", f"--ready-file={self._ready_file}"]
+        if self._settings.get("store") != "cluster":  # a gateway has no data folder
+            paths.append(f"--data={self._data}")
         arguments = ["up", *paths, *ports]
         if self._fork_server is not None:
             self._process = self._fork_server.start(arguments, self._log)

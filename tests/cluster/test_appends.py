@@ -13,7 +13,7 @@ import pytest
 from hubmere.cluster.engine import appends as appends_module
 from hubmere.cluster.engine.appends import Appended, PartitionAppends, _Append
 from hubmere.cluster.upstream.failures import BrokerUnreachable
-from hubmere.model.errors import InvalidBatch, StorageFull
+from hubmere.model.errors import ClusterBusy, HubDamaged, InvalidBatch
 from hubmere.model.receipt import Receipt
 from hubmere.records.header import NO_PRODUCER, UNSEALED, is_intact, read_header, seal, write_header
 from hubmere.records.records import Record, decode_records, encode_batch
@@ -219,7 +219,7 @@ def test_a_batch_of_a_client_is_never_sent_again() -> None:
     leader, publications = run(work())
 
     assert leader.requests == 1
-    assert isinstance(publications.refused[0][1], StorageFull)
+    assert isinstance(publications.refused[0][1], ClusterBusy)
 
 
 def test_a_batch_that_the_broker_refuses_does_not_stop_those_behind_it() -> None:
@@ -261,6 +261,44 @@ def test_publications_are_refused_while_the_cluster_is_down(down: str, monkeypat
 
     leader, publications = run(work())
 
-    assert isinstance(publications.refused[0][1], StorageFull)
+    assert isinstance(publications.refused[0][1], ClusterBusy)
     assert leader.values == [b"later"]
     assert publications.waiting_bytes == 0
+
+
+def test_a_failing_callback_does_not_reach_those_in_the_same_request() -> None:
+    """Publications of several connections share a request: the fault of one must not leave the others waiting."""
+
+    async def work() -> Publications:
+        publications = Publications(Leader())
+        batch = a_batch(b"broken")
+
+        def fail(_: Receipt) -> None:
+            raise RuntimeError("a broken connection")
+
+        publications.appends.add(batch, Receipt(1, len(batch), fail), is_own=True, transactional_id=None)
+        publications.publish(b"fine")
+        await publications.settle()
+        return publications
+
+    assert run(work()).acknowledged == [(b"fine", 1)]
+
+
+def test_a_partition_that_begins_again_is_not_acknowledged() -> None:
+    """Somebody deleted the topic and made it again: what was acknowledged before is gone, so nothing more is."""
+
+    async def work() -> Publications:
+        leader = Leader()
+        publications = Publications(leader)
+        for number in range(3):
+            publications.publish(b"%d" % number)
+            await publications.settle()
+        leader.values.clear()
+        publications.publish(b"new")
+        await publications.settle()
+        return publications
+
+    publications = run(work())
+
+    assert len(publications.acknowledged) == 3
+    assert isinstance(publications.refused[0][1], HubDamaged)

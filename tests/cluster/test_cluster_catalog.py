@@ -9,7 +9,7 @@ from hubmere.cluster.control.entries import Entry, decode_entry, encode_entry
 from hubmere.cluster.control.lease import Lease
 from hubmere.cluster.control.state import ControlState, Outcome
 from hubmere.cluster.sealing import Sealer, WrongSecret
-from hubmere.model.errors import AlreadyExists, Conflict, Refusal, StorageFull
+from hubmere.model.errors import AlreadyExists, ClusterBusy, Conflict, Refusal
 from hubmere.model.spec import root_rule
 from hubmere.store.catalog.runtime_state import Meta
 from hubmere.store.catalog.view import Create, Delete, Replace, Step
@@ -201,7 +201,7 @@ def test_a_change_that_does_not_reach_the_log_is_refused() -> None:
 
     answers = one.submit(Create(a_hub("eh1", namespace=NAMESPACE)))
 
-    assert isinstance(answers[0], StorageFull)
+    assert isinstance(answers[0], ClusterBusy)
     assert one.catalog.planned.hubs(NAMESPACE.name) == []
 
 
@@ -223,7 +223,7 @@ def test_a_catalog_that_cannot_read_the_log_refuses_changes() -> None:
     _, one, _ = two_gateways()
     one.failure = "entry 7 of the control log cannot be read"
 
-    with pytest.raises(StorageFull):
+    with pytest.raises(ClusterBusy):
         one.submit(Create(a_hub("eh1", namespace=NAMESPACE)))
 
 

@@ -89,7 +89,7 @@ def test_a_gateway_waits_for_its_cluster_until_the_timeout(tmp_path: Path) -> No
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
 
-    ended = start(tmp_path, port, "--cluster-start-timeout-s=1")
+    ended = start(tmp_path, port, "--start-timeout=1")
 
     assert ended.returncode == 2
     assert ended.stderr.count("waiting for the Kafka cluster") == 1

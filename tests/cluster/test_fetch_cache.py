@@ -50,6 +50,20 @@ def test_what_was_not_fetched_is_not_there() -> None:
     assert cache.read(12, 100) is None
 
 
+def test_numbers_that_were_compacted_away_are_skipped() -> None:
+    """Kafka answers a fetch with the next batch that is left: a reader that stands before it must go on there."""
+    cache = FetchCache().partition()
+    parsed = parse_fetched(memoryview(a_batch(10)), (), 5)
+    assert parsed is not None
+    cache.add(parsed)
+
+    chunk = cache.read(5, 100)
+
+    assert chunk is not None
+    assert (chunk.first_sequence, chunk.next_sequence) == (10, 12)
+    assert cache.read(4, 100) is None
+
+
 def test_the_batch_that_was_cut_off_is_dropped() -> None:
     """Kafka fills a response up to its limit: the last batch may be incomplete."""
     parsed = parse_fetched(memoryview(a_batch(0) + a_batch(2)[:-3]), ())

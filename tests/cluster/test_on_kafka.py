@@ -14,7 +14,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient
 from azure.eventhub.exceptions import EventHubError
+from azure.eventhub.extensions.checkpointstoreblob import BlobCheckpointStore
+from azure.storage.blob import ContainerClient
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from cluster.running import START_SECONDS, Cluster, running_cluster
 
@@ -198,6 +201,149 @@ def test_an_exclusive_reader_is_exclusive_across_gateways(cluster: Cluster) -> N
     assert (old.bodies, low.bodies) == (["before"], [])
     for reader in (old, new, low):
         reader.close()
+
+
+def test_checkpoints_and_ownership_are_shared_by_all_gateways(cluster: Cluster) -> None:
+    """Processors on different gateways divide partitions: one of two that claim the same one gets it."""
+    create_hub(cluster, "processed")
+    stores = [
+        BlobCheckpointStore.from_connection_string(str(cluster.gateway(number)["blob_connection_string"]), "processed")
+        for number in (0, 1)
+    ]
+    with ContainerClient.from_connection_string(
+        str(cluster.ready["blob_connection_string"]), container_name="processed"
+    ) as container:
+        container.create_container()
+    place = {
+        "fully_qualified_namespace": "localhost",
+        "eventhub_name": "processed",
+        "consumer_group": "$Default",
+        "partition_id": "0",
+    }
+
+    def claim(number: int, **more: object) -> list[dict[str, object]]:
+        wanted = {**place, "owner_id": f"owner-{number}", **more}
+        return [dict(found) for found in stores[number].claim_ownership([wanted])]
+
+    (owned,) = claim(0)
+    assert eventually(lambda: bool(stores[1].list_ownership("localhost", "processed", "$Default")))
+    (taken,) = claim(1, etag=owned["etag"], last_modified_time=owned["last_modified_time"])
+    assert taken["owner_id"] == "owner-1"
+    assert claim(0, etag=owned["etag"], last_modified_time=owned["last_modified_time"]) == []
+
+    stores[0].update_checkpoint({**place, "offset": "41", "sequence_number": 41})
+    assert eventually(
+        lambda: (
+            [found["sequence_number"] for found in stores[1].list_checkpoints("localhost", "processed", "$Default")]
+            == [41]
+        )
+    )
+    for store in stores:
+        store.close()
+
+
+def consume(consumer: Consumer, count: int) -> list[tuple[int, bytes]]:
+    """Partition and value of the next events."""
+    found: list[tuple[int, bytes]] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while len(found) < count and time.monotonic() < deadline:
+        message = consumer.poll(0.5)
+        if message is not None and message.error() is None:
+            found.append((message.partition() or 0, message.value() or b""))
+    return found
+
+
+def test_a_transaction_spans_gateways(cluster: Cluster) -> None:
+    """Its coordinator and its partitions may be reached through different gateways; readers see it whole or not."""
+    create_hub(cluster, "transfers")
+    options = {"transactional.id": "transfer", "transaction.timeout.ms": 60_000}
+    for gateway in (None, 0, 1):
+        # The same id on another gateway: the older producer is fenced, its transaction is over.
+        producer = Producer({**cluster.kafka(gateway), **options})
+        producer.init_transactions(PATIENCE_S)
+        for number, is_good in enumerate((True, False)):
+            producer.begin_transaction()
+            for partition in (0, 1):
+                producer.produce("transfers", b"good" if is_good else b"bad", partition=partition)
+            if is_good:
+                producer.commit_transaction(PATIENCE_S)
+            else:
+                assert producer.flush(PATIENCE_S) == 0, number
+                producer.abort_transaction(PATIENCE_S)
+
+    consumer = Consumer({**cluster.kafka(1), "group.id": "transfers", "isolation.level": "read_committed"})
+    consumer.assign([TopicPartition("transfers", partition, 0) for partition in (0, 1)])
+    assert Counter(consume(consumer, 6)) == {(0, b"good"): 3, (1, b"good"): 3}
+
+    place = TopicPartition("transfers", 0, 7)
+    producer.begin_transaction()
+    producer.produce("transfers", b"last", partition=0)
+    producer.send_offsets_to_transaction([place], consumer.consumer_group_metadata(), PATIENCE_S)
+    producer.commit_transaction(PATIENCE_S)
+    assert consume(consumer, 1) == [(0, b"last")]
+    assert [found.offset for found in consumer.committed([place], PATIENCE_S)] == [7]
+    consumer.close()
+
+    reader = AmqpReader(str(cluster.gateway(0)["emulator_connection_string"]), "transfers", partition_id="0")
+    assert eventually(lambda: reader.bodies == ["good", "good", "good", "last"])
+    reader.close()
+
+
+def test_members_of_one_group_join_through_different_gateways(cluster: Cluster) -> None:
+    """The newer protocol, in which the cluster assigns partitions: every event is read by one of two members."""
+    create_hub(cluster, "assigned", partitions=4)
+    options = {"group.id": "assigned", "group.protocol": "consumer", "auto.offset.reset": "earliest"}
+    members = [Consumer({**cluster.kafka(gateway), **options}) for gateway in (0, 1)]
+    try:
+        for member, topic in zip(members, ("assigned", "^assi.*"), strict=True):
+            member.subscribe([topic])
+
+        def has_both() -> bool:
+            for member in members:
+                member.poll(0.1)
+            return [len(member.assignment()) for member in members] == [2, 2]
+
+        assert eventually(has_both)
+        producer = Producer(cluster.kafka())
+        for number in range(40):
+            producer.produce("assigned", b"%d" % number, partition=number % 4)
+        assert producer.flush(PATIENCE_S) == 0
+        found = [body for member in members for _, body in consume(member, 20)]
+        assert Counter(found) == Counter(b"%d" % number for number in range(40))
+        admin = AdminClient(cluster.kafka(1))
+        (described,) = (done.result(PATIENCE_S) for done in admin.describe_consumer_groups(["assigned"]).values())
+        topics = {place.topic for member in described.members for place in member.assignment.topic_partitions}
+        assert (len(described.members), topics) == (2, {"assigned"})
+    finally:
+        for member in members:
+            member.close()
+
+
+def test_offsets_and_records_are_deleted_for_all_gateways(cluster: Cluster) -> None:
+    """Whoever tidies up does it once, through any gateway; a group may also begin before the hub is first used."""
+    create_hub(cluster, "tidied", partitions=1)
+    place = TopicPartition("tidied", 0, 0)
+    consumer = Consumer({**cluster.kafka(1), "group.id": "tidied", "auto.offset.reset": "earliest"})
+    consumer.commit(offsets=[place], asynchronous=False)
+    producer = Producer(cluster.kafka(0))
+    for number in range(10):
+        producer.produce("tidied", b"%d" % number, partition=0)
+    assert producer.flush(PATIENCE_S) == 0
+
+    admin = AdminClient(cluster.kafka(0))
+    (done,) = admin.delete_records([TopicPartition("tidied", 0, 4)]).values()
+
+    assert done.result(PATIENCE_S).low_watermark == 4
+    for gateway in (0, 1):
+        looking = AdminClient(cluster.kafka(gateway))
+        (found,) = looking.list_offsets({place: OffsetSpec.earliest()}).values()
+        assert found.result(PATIENCE_S).offset == 4
+    reader = AmqpReader(str(cluster.gateway(1)["emulator_connection_string"]), "tidied", partition_id="0")
+    assert eventually(lambda: [sequence for _, _, sequence in reader.events] == [4, 5, 6, 7, 8, 9])
+    reader.close()
+    consumer.close()
+    (gone,) = admin.delete_consumer_groups(["tidied"]).values()
+    gone.result(PATIENCE_S)
 
 
 class Sender(threading.Thread):

@@ -13,6 +13,7 @@ A change takes these steps:
 Rows with keys are sealed with the cluster secret.
 """
 
+import asyncio
 import json
 import logging
 import secrets
@@ -21,13 +22,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from hubmere.cluster.control.entries import Change, Condition, Entry, Write
+from hubmere.cluster.control.entries import Change, Condition, Entry, UnreadableEntry, Write
 from hubmere.cluster.control.places import Verdict
 from hubmere.cluster.control.state import Outcome
 from hubmere.cluster.control_log import ControlLog
 from hubmere.cluster.sealing import Sealer
 from hubmere.model.entity import AccessRule, Hub, Namespace
-from hubmere.model.errors import AlreadyExists, Conflict, NotFound, Refusal, ShuttingDown, StorageFull
+from hubmere.model.errors import AlreadyExists, ClusterBusy, Conflict, NotFound, Refusal, ShuttingDown
 from hubmere.model.names import fold
 from hubmere.store.catalog.blob_records import BlobStateRecord
 from hubmere.store.catalog.rows import TABLES, Item
@@ -39,6 +40,8 @@ log = logging.getLogger("hubmere.cluster")
 
 # A change that loses this often is refused; each time another gateway has made progress.
 _MOST_ATTEMPTS: Final = 4
+# How long a change waits for the control log before its caller is told to try again.
+ANSWER_SECONDS: Final = 10.0
 # Changes that may wait for the control log.
 MAX_PENDING: Final = 1_000
 # Rows that only have a version: it changes with every change of entities in a namespace.
@@ -49,6 +52,7 @@ _SEALED: Final[tuple[type[Item], ...]] = (AccessRule, Meta)
 
 # Called with the steps that another gateway has made, when `view` has them.
 OnForeign = Callable[[Sequence[Step]], None]
+CallLater = Callable[[float, Callable[[], None]], asyncio.TimerHandle]
 
 
 @dataclass(slots=True, eq=False)
@@ -61,12 +65,15 @@ class _Pending:
     replaced: dict[str, int]
     id: str = field(default_factory=lambda: secrets.token_hex(8))
     attempts: int = 0
+    overdue: asyncio.TimerHandle | None = None
 
 
 class ClusterCatalog:
     """A Catalog over the control log. Thread rule: the loop's thread only."""
 
-    def __init__(self, control: ControlLog, sealer: Sealer) -> None:
+    def __init__(self, control: ControlLog, sealer: Sealer, *, call_later: CallLater | None = None) -> None:
+        """`call_later` is the timer of changes that nobody answers; without it they wait for ever."""
+        self._call_later = call_later
         self._control = control
         self._sealer = sealer
         self._view = CatalogView()
@@ -112,11 +119,16 @@ class ClusterCatalog:
         if self._is_closing:
             raise ShuttingDown
         if self._control.failure is not None:
-            raise StorageFull(self._control.failure)
+            raise ClusterBusy(self._control.failure)
         if len(self._queue) >= MAX_PENDING:
-            raise StorageFull("too many changes wait for the control log")
+            raise ClusterBusy("too many changes wait for the control log")
         changes = self._planned.plan(steps)
         pending = _Pending(steps, changes, callback, self._replaced_versions(steps))
+        self._add(pending)
+
+    def _add(self, pending: _Pending) -> None:
+        if self._call_later is not None:
+            pending.overdue = self._call_later(ANSWER_SECONDS, lambda: self._on_overdue(pending))
         self._queue.append(pending)
         self._send_next()
 
@@ -124,8 +136,7 @@ class ClusterCatalog:
         """Write values that do not exist yet; refused with a Conflict if another gateway was faster."""
         steps = tuple(Put(item) for item in items)
         absent = {row_key(item): 0 for item in items}
-        self._queue.append(_Pending(steps, self._planned.plan(steps), callback, absent))
-        self._send_next()
+        self._add(_Pending(steps, self._planned.plan(steps), callback, absent))
 
     def apply(self, *steps: Step) -> None:
         """Not supported: the answer comes from other machines, and no call may block for them."""
@@ -144,7 +155,9 @@ class ClusterCatalog:
 
     def _replaced_versions(self, steps: Sequence[Step]) -> dict[str, int]:
         state = self._control.state
-        keys = [row_key(step.item) for step in steps if isinstance(step, Replace)]
+        # Blobs are changed under conditions of their clients, so they count as replaced.
+        decided = (step for step in steps if isinstance(step, Replace) or isinstance(step.item, BlobStateRecord))
+        keys = [row_key(step.item) for step in decided]
         return {key: state.version_of(key) for key in keys}
 
     def _send_next(self) -> None:
@@ -194,12 +207,25 @@ class ClusterCatalog:
         if self._queue and self._queue[0] is pending:
             self._queue.popleft()
             self._is_sent = False
-            self._finish(pending, StorageFull("the control log does not answer"))
+            self._finish(pending, ClusterBusy("the control log does not answer"))
             self._replan()
 
+    def _on_overdue(self, pending: _Pending) -> None:
+        """Nobody waits longer. What was not sent is dropped; what was sent may still be accepted."""
+        refusal = ClusterBusy("the control log does not answer")
+        callback, pending.callback = pending.callback, None
+        if pending in self._queue and not (self._is_sent and self._queue[0] is pending):
+            self._queue.remove(pending)
+            self._replan()
+        if callback is not None:
+            callback(refusal)
+
     def _finish(self, pending: _Pending, refusal: Refusal | None) -> None:
-        if pending.callback is not None:
-            pending.callback(refusal)
+        if pending.overdue is not None:
+            pending.overdue.cancel()
+        callback, pending.callback = pending.callback, None
+        if callback is not None:
+            callback(refusal)
 
     # --- entries that are read
 
@@ -299,9 +325,12 @@ class ClusterCatalog:
         return self._sealer.seal(text, key) if isinstance(item, _SEALED) else text
 
     def _decode(self, key: str, value: str) -> Item:
-        table = _TABLES[key.partition("/")[0]]
-        text = self._sealer.open(value, key) if table.kind in _SEALED else value
-        return table.from_row(tuple(json.loads(text)))
+        try:
+            table = _TABLES[key.partition("/")[0]]
+            text = self._sealer.open(value, key) if table.kind in _SEALED else value
+            return table.from_row(tuple(json.loads(text)))
+        except (KeyError, ValueError, TypeError) as error:
+            raise UnreadableEntry(f"the row {key} is of another release, or not a row: {error!r}") from error
 
 
 def row_key(item: Item) -> str:

@@ -3,20 +3,29 @@
 Every gateway appends to the log and reads it to its end. The gateway that appended an entry gets its outcome when it
 reads the entry back. Entries are appended with producer sequence numbers, so a retry never appends one twice. A gateway
 that cannot decode an entry stops there: `failure` names the entry, and no later entry is applied.
+
+The gateway that began first appends a checkpoint after some thousand entries, so that the log does not grow for ever:
+
+1. Every gateway computes the digest of its state at the checkpoint. The gateway that appended it writes a snapshot.
+2. When the snapshot is written, its digest is appended. A gateway with another digest stops: its state is wrong.
+3. Entries before the last snapshot but one are deleted.
 """
 
 import asyncio
 import logging
 import secrets
 from collections.abc import Callable
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
 from hubmere.cluster.control.entries import (
     Beat,
+    Checkpoint,
     Entry,
     Gone,
     Leave,
     Session,
+    Snapshot,
     UnreadableEntry,
     decode_entry,
     encode_entry,
@@ -24,39 +33,29 @@ from hubmere.cluster.control.entries import (
 from hubmere.cluster.control.lease import BEAT_SECONDS, ClaimEvent, Lease
 from hubmere.cluster.control.state import ControlState, Outcome
 from hubmere.cluster.engine.appends import Appended, PartitionAppends
+from hubmere.cluster.partition import OnePartition
+from hubmere.cluster.sealing import WrongSecret
+from hubmere.cluster.snapshots import Snapshots, digest_of
 from hubmere.cluster.upstream.connection import BrokerConnection
 from hubmere.cluster.upstream.failures import RequestRefused, UpstreamFailure
-from hubmere.cluster.upstream.upstream import MOVED, Upstream, with_patience
+from hubmere.cluster.upstream.upstream import Upstream, with_patience
+from hubmere.model.errors import Refusal
 from hubmere.model.receipt import Receipt
-from hubmere.records.header import UNSEALED, read_header, split_batches, write_header
-from hubmere.records.records import Record, decode_records, encode_batch
+from hubmere.records.header import UNSEALED, read_header, write_header
+from hubmere.records.records import Record, encode_batch
 from hubmere.wire.kafka.errors import ErrorCode
-from hubmere.wire.kafka.messages.admin import CreatableTopic, CreateTopicsRequest, TopicConfig
-from hubmere.wire.kafka.messages.fetch import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    FetchPartition,
-    FetchRequest,
-    FetchTopic,
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
-from hubmere.wire.kafka.messages.transactions import InitProducerIdRequest
+from hubmere.wire.kafka.messages.fetch import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 log = logging.getLogger("hubmere.cluster")
 
-_LANE: Final = "control-append"
-_READ_LANE: Final = "control-read"
 _WAIT_MS: Final = 250
-_FETCH_BYTES: Final = 4 * 1024 * 1024
-_CREATE_MS: Final = 30_000
 _START_SECONDS: Final = 60.0
 _PAUSE_S: Final = 0.1
 _TICK_S: Final = 0.05
-_TRANSACTION_MS: Final = 60_000
-# A fetch that is not answered in this time ends its connection: a frozen broker must not stop the log for long.
-_FETCH_SECONDS: Final = 3.0
+# Three gateways append this many entries in about half an hour.
+SNAPSHOT_ENTRIES: Final = 10_000
+# Checkpoints whose snapshots may not be written yet.
+_MAX_DIGESTS: Final = 16
 
 OnApplied = Callable[[int, Entry, Outcome], None]
 
@@ -74,11 +73,16 @@ class ControlLog:
         now_ms: Callable[[], int],
         address: str = "",
         version: str = "",
+        snapshot_entries: int = SNAPSHOT_ENTRIES,
     ) -> None:
-        self._upstream = upstream
-        self.topic = topic
-        self._replication = replication
-        self._in_sync = in_sync
+        self._partition = OnePartition(
+            upstream=upstream, topic=topic, replication=replication, in_sync=in_sync, lane="control"
+        )
+        kept = replace(self._partition, topic=f"{topic.removesuffix('control')}snapshots", lane="snapshots")
+        self._snapshots = Snapshots(kept)
+        self._snapshot_entries = snapshot_entries
+        self._digests: dict[str, str] = {}
+        self._is_loading = True
         self._now_ms = now_ms
         self._address = address
         self._version = version
@@ -92,6 +96,7 @@ class ControlLog:
         self._read_to = 0
         self._moved = asyncio.Event()
         self._declared: set[str] = set()
+        self._has_asked = False
         self.log_start = 0
 
     def listen(self, on_applied: OnApplied) -> None:
@@ -105,23 +110,31 @@ class ControlLog:
     # --- start and stop
 
     async def start(self) -> None:
-        """Create the topic if it does not exist, and apply all its entries."""
-        await with_patience(self._provide, seconds=_START_SECONDS)
+        """Create the topic if it does not exist, load the last snapshot, and apply all later entries."""
+        await with_patience(self._partition.provide, seconds=_START_SECONDS)
         self._appends = PartitionAppends(
             0,
-            connect=self._leader_lane,
-            take_producer=self._take_producer,
+            connect=self._connect,
+            take_producer=self._partition.take_producer,
             on_appended=self._on_appended,
             count_bytes=lambda _: None,
         )
-        self._appends.topic = self.topic
-        self.log_start = self._read_to = await with_patience(
-            lambda: self._end(EARLIEST_TIMESTAMP), seconds=_START_SECONDS
-        )
-        end = await with_patience(lambda: self._end(LATEST_TIMESTAMP), seconds=_START_SECONDS)
+        self._appends.topic = self._partition.topic
+        await with_patience(self._load_snapshot, seconds=_START_SECONDS)
+        end = await with_patience(lambda: self._partition.end(LATEST_TIMESTAMP), seconds=_START_SECONDS)
         while self._read_to < end and self.failure is None:
             await with_patience(self._read_once, seconds=_START_SECONDS)
+        self._is_loading = False
         self._tasks.append(asyncio.create_task(self._read_loop()))
+
+    async def _load_snapshot(self) -> None:
+        data = await self._snapshots.load()
+        self.log_start = await self._partition.end(EARLIEST_TIMESTAMP)
+        if data is not None:
+            self.state = ControlState.decode(data)
+        self._read_to = self.state.next_offset
+        if self._read_to < self.log_start:
+            self._stop_at(self._read_to, f"the control log begins at {self.log_start}, and no snapshot is newer")
 
     def begin_session(self) -> None:
         """Begin a session: from now on this gateway sends beats and may claim places."""
@@ -143,39 +156,13 @@ class ControlLog:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._appends is not None:
             self._appends.close()
+        self._snapshots.close()
 
     async def abandon(self) -> None:
         """Stop reading the log without a Leave entry: for readers that have no session."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _provide(self) -> None:
-        codes = await self._upstream.refresh((self.topic,))
-        if codes[self.topic] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            await self._create()
-            codes = await self._upstream.refresh((self.topic,))
-        if codes[self.topic] or self._upstream.leader(self.topic, 0) is None:
-            raise RequestRefused(f"the topic {self.topic}", codes[self.topic] or ErrorCode.LEADER_NOT_AVAILABLE)
-
-    async def _create(self) -> None:
-        configs = {
-            "cleanup.policy": "delete",
-            "retention.ms": "-1",
-            "retention.bytes": "-1",
-            "min.insync.replicas": str(self._in_sync),
-            "unclean.leader.election.enable": "false",
-            "max.message.bytes": str(_FETCH_BYTES),
-        }
-        topic = CreatableTopic(
-            name=self.topic,
-            num_partitions=1,
-            replication_factor=self._replication,
-            configs=tuple(TopicConfig(name=key, value=value) for key, value in configs.items()),
-        )
-        (made,) = (await self._upstream.ask_any(CreateTopicsRequest(topics=(topic,), timeout_ms=_CREATE_MS))).topics
-        if made.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            raise RequestRefused(f"the topic {self.topic} cannot be made", made.error_code, made.error_message)
 
     # --- appending
 
@@ -195,48 +182,10 @@ class ControlLog:
     def _on_appended(self, _: Appended) -> None:
         """Nothing to do: an entry counts when it is read back."""
 
-    async def _take_producer(self) -> tuple[int, int]:
-        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_TRANSACTION_MS)
-        answer = await self._upstream.ask_any(request)
-        if answer.error_code:
-            raise RequestRefused("InitProducerId", answer.error_code)
-        return answer.producer_id, answer.producer_epoch
-
-    async def _leader_lane(self) -> BrokerConnection:
-        leader = self._upstream.leader(self.topic, 0)
-        if leader is None or (self._appends is not None and self._appends.failure):
-            await self._upstream.refresh_shared(self.topic)
-            leader = self._upstream.leader(self.topic, 0)
-        if leader is None:
-            raise RequestRefused(self.topic, ErrorCode.LEADER_NOT_AVAILABLE)
-        return await self._upstream.connection(leader.broker, _LANE)
+    async def _connect(self) -> BrokerConnection:
+        return await self._partition.append_lane(is_failing=self._appends is not None and bool(self._appends.failure))
 
     # --- reading
-
-    async def _end(self, time_ms: int) -> int:
-        part = ListOffsetsPartition(index=0, timestamp_ms=time_ms)
-        request = ListOffsetsRequest(topics=(ListOffsetsTopic(name=self.topic, partitions=(part,)),))
-        answer = (await self._ask_leader(request)).topics[0].partitions[0]
-        await self._check(answer.error_code)
-        offset: int = answer.offset
-        return offset
-
-    async def _ask_leader(self, request: object) -> Any:
-        leader = self._upstream.leader(self.topic, 0)
-        if leader is None:
-            await self._upstream.refresh((self.topic,))
-            raise RequestRefused(self.topic, ErrorCode.LEADER_NOT_AVAILABLE)
-        try:
-            return await self._upstream.ask(leader.broker, request, lane=_READ_LANE, seconds=_FETCH_SECONDS)
-        except UpstreamFailure:
-            await self._upstream.refresh_shared(self.topic)
-            raise
-
-    async def _check(self, code: int) -> None:
-        if code:
-            if code in MOVED:
-                await self._upstream.refresh_shared(self.topic)
-            raise RequestRefused(f"the control log {self.topic}", code)
 
     async def _read_loop(self) -> None:
         while self.failure is None:
@@ -247,21 +196,16 @@ class ControlLog:
                 await asyncio.sleep(_PAUSE_S)
 
     async def _read_once(self) -> None:
-        part = FetchPartition(index=0, fetch_offset=self._read_to, max_bytes=_FETCH_BYTES)
-        request = FetchRequest(
-            max_wait_ms=_WAIT_MS,
-            min_bytes=1,
-            max_bytes=_FETCH_BYTES,
-            isolation_level=1,
-            topics=(FetchTopic(name=self.topic, partitions=(part,)),),
-        )
-        answer = (await self._ask_leader(request)).topics[0].partitions[0]
-        await self._check(answer.error_code)
-        for batch in split_batches(answer.records or b""):
-            for record in decode_records(batch):
-                if record.sequence_number >= self._read_to:
-                    self._read_to = record.sequence_number + 1
-                    self._apply(record.sequence_number, record.value or b"")
+        try:
+            records = await self._partition.read(self._read_to, wait_ms=_WAIT_MS)
+        except RequestRefused as refused:
+            if refused.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                self._stop_at(self._read_to, "it was deleted while this gateway was cut off; restart the gateway")
+                return
+            raise
+        for record in records:
+            self._read_to = record.sequence_number + 1
+            self._apply(record.sequence_number, record.value or b"")
 
     def _apply(self, offset: int, value: bytes) -> None:
         if self.failure is not None:
@@ -269,19 +213,76 @@ class ControlLog:
         try:
             entry = decode_entry(value)
         except UnreadableEntry as unreadable:
-            self.failure = f"entry {offset} of the control log cannot be read: {unreadable}"
-            log.error("%s; management stops on this gateway", self.failure)
+            self._stop_at(offset, str(unreadable))
             return
         outcome = self.state.apply(offset, entry)
+        if self._is_loading:
+            return
         now = asyncio.get_running_loop().time()
-        for listener in self._listeners:
-            listener(offset, entry, outcome)
+        try:
+            for listener in self._listeners:
+                listener(offset, entry, outcome)
+        except (UnreadableEntry, WrongSecret) as unreadable:
+            self._stop_at(offset, str(unreadable))
+            return
         self._tell(self.lease.observe(entry, outcome, now))
+        match entry:
+            case Checkpoint():
+                self._on_checkpoint(offset, entry)
+            case Snapshot():
+                self._on_snapshot(entry)
+
+    def _stop_at(self, offset: int, why: str) -> None:
+        self.failure = f"entry {offset} of the control log cannot be read: {why}"
+        log.error("%s; management stops on this gateway", self.failure)
 
     def _tell(self, events: list[ClaimEvent]) -> None:
         for event in events:
             for listener in self._claim_listeners:
                 listener(event)
+
+    # --- snapshots
+
+    def _begin_snapshot(self) -> None:
+        """Append a checkpoint if it is time, and this gateway is the one that does it."""
+        state = self.state
+        is_due = state.next_offset - max(state.checkpoint_at, 0) >= self._snapshot_entries
+        alive = state.alive()
+        if is_due and not self._has_asked and alive and alive[0].session == self.lease.session:
+            self._has_asked = True
+            self.append(Checkpoint(id=_new_session(), session=self.lease.session), self._on_not_asked)
+
+    def _on_not_asked(self) -> None:
+        self._has_asked = False
+
+    def _on_checkpoint(self, offset: int, entry: Checkpoint) -> None:
+        self._has_asked = False
+        data = self.state.encode()
+        if len(self._digests) >= _MAX_DIGESTS:
+            self._digests.pop(next(iter(self._digests)))
+        self._digests[entry.id] = digest_of(data)
+        if entry.session == self.lease.session:
+            self._tasks.append(asyncio.create_task(self._write_snapshot(offset, entry.id, data)))
+
+    async def _write_snapshot(self, offset: int, checkpoint: str, data: bytes) -> None:
+        before = self.state.snapshot
+        try:
+            await self._snapshots.write(data)
+        except (UpstreamFailure, Refusal) as failure:
+            log.warning("the snapshot of entry %d was not written: %s", offset, failure)
+            return
+        self.append(Snapshot(id=checkpoint, offset=offset, digest=digest_of(data)))
+        if before is not None:
+            try:
+                await self._partition.delete_before(before.offset)
+                self.log_start = before.offset
+            except UpstreamFailure as failure:
+                log.warning("the control log was not trimmed: %s", failure)
+
+    def _on_snapshot(self, entry: Snapshot) -> None:
+        own = self._digests.pop(entry.id, entry.digest)
+        if own != entry.digest:
+            self._stop_at(entry.offset, "the state of this gateway differs from the others'; restart the gateway")
 
     # --- beats
 
@@ -306,6 +307,7 @@ class ControlLog:
                     log.warning("gateway %s is silent and is declared dead", session)
                     self.append(Gone(session=session))
             self._declared &= set(self.state.members)
+            self._begin_snapshot()
             await asyncio.sleep(min(_TICK_S, BEAT_SECONDS))
 
     def _send_beat(self, beat: Beat) -> None:

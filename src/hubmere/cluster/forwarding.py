@@ -5,14 +5,15 @@ members delays nobody else. They are closed with the client's.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
+from uuid import UUID
 
 from hubmere.cluster.upstream.failures import RequestRefused, UpstreamFailure
 from hubmere.cluster.upstream.upstream import MOVED, Upstream
 from hubmere.wire.kafka.errors import ErrorCode
-from hubmere.wire.kafka.messages.offsets import GROUP_COORDINATOR
+from hubmere.wire.kafka.messages.offsets import GROUP_COORDINATOR, TRANSACTION_COORDINATOR
 from hubmere.wire.kafka.messages.transactions import InitProducerIdRequest
 
 # A JoinGroup waits as long as the rebalance timeout of its group: half an hour at most.
@@ -20,6 +21,10 @@ _LONGEST_WAIT_S: Final = 1_830.0
 _TRANSACTION_MS: Final = 60_000
 _HUB_MARK: Final = "hub."
 _GROUP_MARK: Final = "group."
+_TRANSACTION_MARK: Final = "txn."
+# Where requests to leaders name their partitions.
+_PARTITIONS: Final = "partitions"
+_INDEXES: Final = "partition_indexes"
 
 
 class KafkaCoordination:
@@ -32,9 +37,12 @@ class KafkaCoordination:
         *,
         provide: Callable[[str], Awaitable[None]],
         failed: Callable[[str], Exception],
+        note_transaction: Callable[[int, str], None],
     ) -> None:
-        """`provide` creates the topic of a hub if it does not exist."""
+        """`provide` creates the topic of a hub if necessary; `note_transaction` tells the engine whose batches come."""
         self._provide = provide
+        self.note_transaction = note_transaction
+        self._subscriptions: dict[str, dict[tuple[str, str], Any]] = {}
         self._upstream = upstream
         self._prefix = prefix
         self._failed = failed
@@ -57,18 +65,58 @@ class KafkaCoordination:
         start = f"{self._prefix}{_GROUP_MARK}{namespace}/"
         return group.removeprefix(start) if group.startswith(start) else None
 
-    async def ask_coordinator(self, client: str, group: str, body: object, version: int) -> Any:
-        """Ask the coordinator of a group; after an answer that it has moved, it is looked up again next time."""
+    def transaction_of(self, namespace: str, transactional_id: str) -> str:
+        """The transactional id in the cluster."""
+        return f"{self._prefix}{_TRANSACTION_MARK}{namespace}/{transactional_id}"
+
+    def local_transaction_of(self, namespace: str, name: str) -> str | None:
+        """The transactional id of a namespace; None for one of another namespace."""
+        start = f"{self._prefix}{_TRANSACTION_MARK}{namespace}/"
+        return name.removeprefix(start) if name.startswith(start) else None
+
+    async def provide(self, topics: Sequence[str]) -> None:
+        """See that topics of hubs exist."""
         try:
-            broker = await self._upstream.coordinator(GROUP_COORDINATOR, group)
+            await asyncio.gather(*(self._provide(self.uid_of(topic) or "") for topic in topics))
+        except UpstreamFailure as failure:
+            raise self._failed(str(failure)) from failure
+
+    def topic_id_of(self, topic: str) -> UUID | None:
+        """The cluster's id of a topic that was provided."""
+        found = self._upstream.topic_id(topic)
+        return None if found is None else UUID(found)
+
+    async def topics_of_ids(self, ids: Iterable[UUID]) -> Mapping[UUID, str]:
+        """The topics that have these ids."""
+        try:
+            return await self._upstream.topics_of_ids(list(ids))
+        except UpstreamFailure as failure:
+            raise self._failed(str(failure)) from failure
+
+    def subscriptions_of(self, client: str) -> dict[tuple[str, str], Any]:
+        """What the members of a connection subscribe to."""
+        return self._subscriptions.setdefault(client, {})
+
+    async def ask_transaction(self, client: str, name: str, body: object, version: int) -> Any:
+        """Ask the coordinator of a transactional id."""
+        return await self._ask_coordinator(TRANSACTION_COORDINATOR, client, name, body, version)
+
+    async def ask_coordinator(self, client: str, group: str, body: object, version: int) -> Any:
+        """Ask the coordinator of a group."""
+        return await self._ask_coordinator(GROUP_COORDINATOR, client, group, body, version)
+
+    async def _ask_coordinator(self, kind: int, client: str, key: str, body: object, version: int) -> Any:
+        """Ask a coordinator; after an answer that it has moved, it is looked up again next time."""
+        try:
+            broker = await self._upstream.coordinator(kind, key)
             connection = await self._upstream.connection(broker, client)
             async with asyncio.timeout(_LONGEST_WAIT_S):
                 answer = await connection.send(body, connection.nearest_version(type(body), version))
         except (UpstreamFailure, TimeoutError) as failure:
-            self._upstream.forget_coordinator(GROUP_COORDINATOR, group)
+            self._upstream.forget_coordinator(kind, key)
             raise self._failed(str(failure)) from failure
         if _codes(answer) & MOVED:
-            self._upstream.forget_coordinator(GROUP_COORDINATOR, group)
+            self._upstream.forget_coordinator(kind, key)
         return answer
 
     async def ask_leaders(self, client: str, body: Any, version: int) -> Any:
@@ -88,19 +136,19 @@ class KafkaCoordination:
         return replace(answers[0], topics=tuple(topic for answer in answers for topic in answer.topics))
 
     async def _by_leader(self, body: Any) -> dict[int, Any]:
-        for topic in body.topics:
-            if any(self._upstream.leader(topic.name, part.index) is None for part in topic.partitions):
-                await self._provide(self.uid_of(topic.name) or "")
         topics: dict[int, list[Any]] = {}
         for topic in body.topics:
+            name = _PARTITIONS if hasattr(topic, _PARTITIONS) else _INDEXES
             parts: dict[int, list[Any]] = {}
-            for part in topic.partitions:
-                leader = self._upstream.leader(topic.name, part.index)
+            for part in getattr(topic, name):
+                leader = self._upstream.leader(topic.name, part if name == _INDEXES else part.index)
                 if leader is None:
                     raise RequestRefused(topic.name, ErrorCode.LEADER_NOT_AVAILABLE)
-                parts.setdefault(leader.broker, []).append(replace(part, current_leader_epoch=-1))
+                has_epoch = hasattr(part, "current_leader_epoch")
+                known = replace(part, current_leader_epoch=-1) if has_epoch else part
+                parts.setdefault(leader.broker, []).append(known)
             for broker, found in parts.items():
-                topics.setdefault(broker, []).append(replace(topic, partitions=tuple(found)))
+                topics.setdefault(broker, []).append(replace(topic, **{name: tuple(found)}))
         return {broker: replace(body, topics=tuple(found)) for broker, found in topics.items()}
 
     async def _ask_broker(self, broker: int, client: str, body: object, version: int) -> Any:
@@ -130,6 +178,7 @@ class KafkaCoordination:
 
     def end_client(self, client: str) -> None:
         """A client's connection is closed."""
+        self._subscriptions.pop(client, None)
         self._upstream.close_lane(client)
 
 

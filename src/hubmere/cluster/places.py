@@ -16,12 +16,14 @@ from hubmere.cluster.control.entries import Claim, Release
 from hubmere.cluster.control.lease import ClaimEvent, EventKind
 from hubmere.cluster.control.places import Holder
 from hubmere.cluster.control_log import ControlLog
-from hubmere.model.errors import EpochRequired, EpochTooLow, ReaderStolen, ReceiverLimit, Refusal, StorageFull
+from hubmere.model.errors import ClusterBusy, EpochRequired, EpochTooLow, ReaderStolen, ReceiverLimit, Refusal
 
 log = logging.getLogger("hubmere.cluster")
 
 # How long a granted place waits for its reader, which takes it in the same turn unless its client has gone.
 _UNUSED_SECONDS: Final = 5.0
+# How long a claim waits for the control log before it is refused as busy.
+ANSWER_SECONDS: Final = 10.0
 
 OnLost = Callable[[Refusal], None]
 
@@ -68,6 +70,12 @@ class _Claimed:
     refusal: Refusal | None = None
     on_lost: OnLost | None = None
     unused: asyncio.TimerHandle | None = None
+    overdue: asyncio.TimerHandle | None = None
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch of the reader."""
+        return self.key[3]
 
 
 class ClusterPlace:
@@ -81,8 +89,11 @@ class ClusterPlace:
 
     @property
     def may_deliver(self) -> bool:
-        """Whether this gateway has proved to the others, less than a lease ago, that it is alive."""
-        return self._places.has_lease
+        """Whether this gateway has proved to the others, less than a lease ago, that it is alive.
+
+        Readers without an epoch share their partition: they go on while the control log cannot be reached.
+        """
+        return self._claimed.epoch is None or self._places.has_lease
 
     def hold(self, on_lost: OnLost) -> None:
         """A reader uses the place from now on."""
@@ -132,7 +143,7 @@ class ClusterPlaces:
 
     def _claim(self, key: _Key, limit: int | None, on_answer: Callable[[], None]) -> None:
         if self._control.failure is not None:
-            raise StorageFull(self._control.failure)
+            raise ClusterBusy(self._control.failure)
         uid, group, partition, epoch, name = key
         claimed = _Claimed(secrets.token_hex(8), key, limit, on_answer)
         self._claims[claimed.id] = claimed
@@ -144,6 +155,7 @@ class ClusterPlaces:
             name=name,
             limit=limit,
         )
+        claimed.overdue = asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._on_not_appended, claimed)
         self._control.append(claim, lambda: self._on_not_appended(claimed))
 
     def release(self, claimed: _Claimed) -> None:
@@ -156,7 +168,7 @@ class ClusterPlaces:
 
     def _on_not_appended(self, claimed: _Claimed) -> None:
         """The claim may not have been appended. If it was, it is released when it is read."""
-        self._answer(claimed, StorageFull("the control log of the cluster does not answer"))
+        self._answer(claimed, ClusterBusy("the control log of the cluster does not answer"))
 
     def _on_event(self, event: ClaimEvent) -> None:
         claimed = self._claims.get(event.id)
@@ -174,6 +186,8 @@ class ClusterPlaces:
 
     def _answer(self, claimed: _Claimed, refusal: Refusal | None) -> None:
         on_answer, claimed.on_answer = claimed.on_answer, None
+        if claimed.overdue is not None:
+            claimed.overdue.cancel()
         if on_answer is None:
             return
         claimed.refusal = refusal
@@ -193,8 +207,8 @@ class ClusterPlaces:
 
     def _lose(self, claimed: _Claimed, others: tuple[Holder, ...]) -> None:
         """Stop the reader first, then release the claim."""
-        epoch, name = claimed.key[3], claimed.key[4]
-        refusal: Refusal = StorageFull("this gateway was cut off from its cluster")
+        epoch, name = claimed.epoch, claimed.key[4]
+        refusal: Refusal = ClusterBusy("this gateway was cut off from its cluster")
         if others and others[0].epoch is not None:
             refusal = ReaderStolen(new_epoch=others[0].epoch, new_name=others[0].name, epoch=epoch, name=name)
         on_lost, claimed.on_lost = claimed.on_lost, None
@@ -211,7 +225,7 @@ class ClusterPlaces:
 
 def _refusal(claimed: _Claimed, holders: tuple[Holder, ...]) -> Refusal:
     """The same refusal as on a single node."""
-    epoch, name = claimed.key[3], claimed.key[4]
+    epoch, name = claimed.epoch, claimed.key[4]
     owner = next((holder for holder in holders if holder.epoch is not None), None)
     if owner is not None and owner.epoch is not None:
         if epoch is None:
@@ -219,4 +233,4 @@ def _refusal(claimed: _Claimed, holders: tuple[Holder, ...]) -> Refusal:
         return EpochTooLow(current=owner.epoch, requested=epoch, current_name=owner.name, name=name)
     if holders and claimed.limit is not None:
         return ReceiverLimit(claimed.limit, [holder.name for holder in holders])
-    return StorageFull("this gateway begins a new session with its cluster")
+    return ClusterBusy("this gateway begins a new session with its cluster")

@@ -19,8 +19,7 @@ _DEVELOPMENT_KEY: Final = base64.b64decode(
 
 def blob_keys(settings: Settings, secrets: NodeSecrets) -> dict[str, tuple[bytes, ...]]:
     """The storage accounts of a node, each with its first keys."""
-    # A blob's body is a file of one node: gateways have none.
-    if not settings.blobs or settings.is_gateway:
+    if not settings.blobs:
         return {}
     development = {DEVELOPMENT_ACCOUNT: (_DEVELOPMENT_KEY,)} if settings.blob_development_account else {}
     first = secrets.blob_key()

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import ssl
 import tempfile
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -17,11 +18,13 @@ from hubmere import __version__
 from hubmere.broker.conditions import CLUSTER, Condition, Conditions, ConditionSeverity
 from hubmere.broker.live import log_config
 from hubmere.cluster.catalog import ClusterCatalog, OnForeign
+from hubmere.cluster.control.entries import UnreadableEntry
 from hubmere.cluster.control_log import ControlLog
 from hubmere.cluster.engine.engine import KafkaEngine
 from hubmere.cluster.engine.topics import TopicPlan, Topics
 from hubmere.cluster.forwarding import KafkaCoordination
 from hubmere.cluster.places import ClusterPlaces
+from hubmere.cluster.safety import Copies, find_risks
 from hubmere.cluster.sealing import Sealer, WrongSecret
 from hubmere.cluster.upstream.connection import Access
 from hubmere.cluster.upstream.failures import RequestRefused, UpstreamFailure
@@ -33,7 +36,7 @@ from hubmere.model.errors import Refusal
 from hubmere.model.histogram import Histogram
 from hubmere.settings import Settings
 from hubmere.store.audit import AuditLog
-from hubmere.store.blob_files import MemoryBodies
+from hubmere.store.blob_files import NoBodies
 from hubmere.store.catalog.runtime_state import Meta
 from hubmere.store.catalog.view import Put
 from hubmere.store.engine import LogConfig, LogEngine
@@ -49,7 +52,7 @@ _WRITE_SECONDS: Final = 30.0
 _SECRET_ROW: Final = "secret."  # noqa: S105  the beginning of a name
 _TOPIC_ROW: Final = "topic."
 # Secrets that all gateways share, as files below the folder.
-_SHARED_FILES: Final = ("admin-token", "tls/ca.pem", "tls/ca-key.pem", "tls/issued.json")
+_SHARED_FILES: Final = ("admin-token", "blob-key", "tls/ca.pem", "tls/ca-key.pem", "tls/issued.json")
 
 
 class ClusterUnusable(Exception):
@@ -71,25 +74,29 @@ class ClusterStorage:
         self.audit = AuditLog()
         self.upstream = Upstream(settings.cluster_kafka, kafka_access(settings), client_id="hubmere-gateway")
         self.history = MemoryHistory()
-        self.bodies = MemoryBodies()
+        self.bodies = NoBodies()
         self.is_locked = False
         self._engine: KafkaEngine | None = None
+        self._copies = Copies(replication=settings.cluster_replication, in_sync=settings.cluster_min_insync)
+        self.risks: tuple[str, ...] = ()
 
     async def open(self) -> None:
         """Connect, check the cluster, and read the control log to its end."""
         settings = self._settings
         await self._connect()
-        self._check_size()
+        topic = f"{settings.cluster_prefix}control"
+        self._copies = await self._check_safety(topic)
         self.control = ControlLog(
             self.upstream,
-            f"{settings.cluster_prefix}control",
-            replication=settings.cluster_replication,
-            in_sync=settings.cluster_min_insync,
+            topic,
+            replication=self._copies.replication,
+            in_sync=self._copies.in_sync,
             now_ms=SystemClock().now_ms,
             address=settings.hostname[0] if settings.hostname else settings.host,
             version=__version__,
         )
-        self.catalog = ClusterCatalog(self.control, Sealer(_secret(settings)))
+        call_later = asyncio.get_running_loop().call_later
+        self.catalog = ClusterCatalog(self.control, Sealer(_secret(settings)), call_later=call_later)
         try:
             await self.control.start()
             self.catalog.load()
@@ -99,6 +106,8 @@ class ClusterStorage:
             raise ClusterUnusable(
                 f"the prefix {settings.cluster_prefix} is used by gateways with another cluster secret: {wrong}"
             ) from wrong
+        except UnreadableEntry as unreadable:
+            raise ClusterUnusable(f"the control log cannot be read: {unreadable}") from unreadable
         if self.control.failure is not None:
             raise ClusterUnusable(self.control.failure)
         self.places = ClusterPlaces(self.control)
@@ -124,35 +133,37 @@ class ClusterStorage:
                     log.warning("waiting for the Kafka cluster: %s", failure)
             await asyncio.sleep(_ATTEMPT_SECONDS)
 
-    def _check_size(self) -> None:
+    async def _check_safety(self, control_topic: str) -> Copies:
+        """The copies of every event that this cluster keeps; refuses one that can lose acknowledged events."""
         settings = self._settings
-        brokers = len(self.upstream.brokers)
-        if settings.cluster_replication > brokers:
+        wanted = Copies(replication=settings.cluster_replication, in_sync=settings.cluster_min_insync)
+        try:
+            self.risks = await find_risks(self.upstream, wanted, control_topic)
+        except UpstreamFailure as failure:
+            raise ClusterUnusable(f"the settings of the Kafka cluster cannot be read: {failure}") from failure
+        if not self.risks:
+            return wanted
+        if not settings.cluster_unsafe:
             raise ClusterUnusable(
-                f"the Kafka cluster has {brokers} broker(s), and cluster_replication is {settings.cluster_replication}"
+                f"{'; '.join(self.risks)}: acknowledged events could be lost (--cluster-unsafe starts all the same)"
             )
-        if settings.cluster_min_insync > settings.cluster_replication:
-            raise ClusterUnusable(
-                f"cluster_min_insync is {settings.cluster_min_insync}, more than cluster_replication "
-                f"({settings.cluster_replication})"
-            )
-        if settings.cluster_min_insync < 2 and not settings.cluster_unsafe:
-            raise ClusterUnusable(
-                "with cluster_min_insync below 2 the loss of one broker loses acknowledged events; "
-                "--cluster-unsafe starts all the same"
-            )
+        return wanted.at_most(len(self.upstream.brokers))
 
     def _topics(self) -> Topics:
         settings, catalog = self._settings, self.catalog
         plan = TopicPlan(
             prefix=settings.cluster_prefix,
-            replication=settings.cluster_replication,
-            in_sync=settings.cluster_min_insync,
+            replication=self._copies.replication,
+            in_sync=self._copies.in_sync,
         )
 
-        def partition_count(hub_uid: str) -> int:
+        def partition_count(hub_uid: str) -> int | None:
             hub = catalog.view.hub_of_uid(hub_uid)
-            return 1 if hub is None else hub.partition_count
+            return None if hub is None else hub.partition_count
+
+        def record(hub_uid: str, topic_id: str) -> None:
+            with suppress(Refusal):  # the next use of the hub records it
+                catalog.submit(Put(Meta(name=_TOPIC_ROW + hub_uid, text=topic_id)))
 
         def config(hub_uid: str) -> LogConfig:
             hub = catalog.view.hub_of_uid(hub_uid)
@@ -163,8 +174,8 @@ class ClusterStorage:
             plan,
             partition_count,
             config,
-            is_recorded=lambda uid: catalog.view.meta(_TOPIC_ROW + uid) is not None,
-            record=lambda uid: catalog.submit(Put(Meta(name=_TOPIC_ROW + uid, text="made"))),
+            recorded_id=lambda uid: catalog.view.meta(_TOPIC_ROW + uid),
+            record=record,
         )
 
     @property
@@ -190,6 +201,7 @@ class ClusterStorage:
             self._settings.cluster_prefix,
             provide=self._kafka.provide,
             failed=CoordinationFailed,
+            note_transaction=self._kafka.note_transaction,
         )
 
     # --- shared secrets
@@ -198,6 +210,7 @@ class ClusterStorage:
         """Use the certificate authority and the admin token of the cluster; the first gateway creates them."""
         if self._shared_texts() is None:
             self.secrets.admin_token()
+            self.secrets.blob_key()
             self.secrets.ensure_tls(("localhost",), datetime.now(UTC), certificates)
             metas = [
                 Meta(name=_SECRET_ROW + name, text=(self.folder / name).read_text(encoding="utf-8"))
@@ -237,7 +250,8 @@ class ClusterStorage:
             text = "This gateway is cut off from its Kafka cluster: exclusive readers and management wait."
         elif self._settings.cluster_unsafe:
             severity = ConditionSeverity.WARNING
-            text = "Acknowledged events may have one copy only (cluster_unsafe): a lost broker loses them."
+            why = f": {'; '.join(self.risks)}" if self.risks else ""
+            text = f"This gateway runs with cluster_unsafe: a lost broker can lose acknowledged events{why}."
             remedy = "Run three brokers with cluster_replication 3 and cluster_min_insync 2, without cluster_unsafe."
         else:
             if conditions.clear(CLUSTER):

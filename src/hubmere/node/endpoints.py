@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from hubmere import __version__
+from hubmere.broker.blobs.service import INLINE_BYTES
 from hubmere.broker.broker import Broker
 from hubmere.broker.coalesce import Coalescer
 from hubmere.broker.coordinator.consumer_group.members import ConsumerGroupConfig
@@ -221,7 +222,7 @@ class NodeEndpoints:
         )
         app.mount("portal", self._portal, is_home=True)
         for account in self._broker.blob_accounts.names:
-            app.mount_blobs(account, max_bytes=self._settings.blob_max_bytes)
+            app.mount_blobs(account, max_bytes=self._largest_blob_bytes)
         return app
 
     def _sign_in_providers(self) -> list[OpenIdProvider]:
@@ -230,6 +231,12 @@ class NodeEndpoints:
         if self.local_identity is not None:
             found.append(self.local_identity.portal)
         return [OpenIdProvider(each, self._clock) for each in found]
+
+    @property
+    def _largest_blob_bytes(self) -> int:
+        """A gateway has no files: it keeps blobs that fit into a row of the catalog."""
+        limit = self._settings.blob_max_bytes
+        return min(limit, INLINE_BYTES) if self._settings.is_gateway else limit
 
     async def stop(self) -> None:
         """Close the ports, and close every connection as its protocol prescribes."""

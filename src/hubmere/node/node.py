@@ -192,7 +192,7 @@ class Node:
             namespace=namespace.name,
             admin_token=admin_token,
             portal_path=endpoints.portal_path,
-            blob_connection_string=blob_connection_string(settings, endpoints.addresses, broker),
+            blob_connection_string=blob_connection_string(settings, addresses, broker),
             identity=None if endpoints.local_identity is None else endpoints.local_identity.ready,
         )
 

@@ -17,6 +17,8 @@ from hubmere.settings import Settings
 
 log = logging.getLogger("hubmere.node")
 
+_UNSAFE = "cluster_unsafe is on: a lost broker can lose acknowledged events"
+
 
 def run(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT."""
@@ -52,11 +54,14 @@ async def _serve(settings: Settings) -> None:
 
 def _announce(settings: Settings, ready: Ready) -> None:
     """Print the banner, or log one line without keys when the log is JSON: collected logs must hold no secrets."""
+    warning = _UNSAFE if settings.is_gateway and settings.cluster_unsafe else None
     if settings.log_format == "json":
         log.info("%s", render_line(ready))
+        if warning is not None:
+            log.warning("%s", warning)
     else:
         ready_file = settings.ready_file or (settings.data / READY_FILE if settings.has_data_folder else None)
-        banner = render_banner(ready, is_terminal=sys.stdout.isatty(), ready_file=ready_file)
+        banner = render_banner(ready, is_terminal=sys.stdout.isatty(), ready_file=ready_file, warning=warning)
         print(banner, flush=True)  # noqa: T201 - the banner is the output
 
 

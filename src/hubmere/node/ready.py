@@ -134,12 +134,15 @@ def write_ready_file(path: Path, ready: Ready) -> None:
     fresh.replace(path)
 
 
-def render_banner(ready: Ready, *, is_terminal: bool, ready_file: Path | None = None) -> str:
+def render_banner(
+    ready: Ready, *, is_terminal: bool, ready_file: Path | None = None, warning: str | None = None
+) -> str:
     """A dozen lines with the addresses of the node; on a terminal coloured and with a connection string to paste.
 
     Anywhere else the output may be collected as a log: it names the file that holds the keys and shows none.
     """
     rows = list(_rows(ready) if is_terminal else _rows_without_keys(ready, ready_file))
+    rows += [] if warning is None else [("Warning", warning)]
     width = max(len(name) for name, _ in rows)
     title = f"Hubmere {ready.version}"
     if not is_terminal:

@@ -31,8 +31,15 @@ LIMITS_PREFIX = ENV_PREFIX + "LIMITS_"
 _DEFAULT = "the default"
 _TABLES = ("hubs", "limits", CAPTURE_TABLE, IDENTITY_TABLE, PARTNERS_TABLE)
 # Settings of the data folder, which a gateway does not have; and settings that only a gateway has.
-_OF_LOCAL_STORE = ("data", "memory", "durability", "disk_warn_percent", "disk_reserve_bytes")
-_OF_CLUSTER = tuple(setting.key for setting in SETTINGS if setting.key.startswith("cluster_"))
+_OF_LOCAL_STORE = (
+    "data",
+    "memory",
+    "durability",
+    "retention_check_interval_s",
+    "disk_warn_percent",
+    "disk_reserve_bytes",
+)
+_OF_CLUSTER = tuple(setting.key for setting in SETTINGS if setting.field_name.startswith("cluster_"))
 
 
 def load(flags: Mapping[str, object], environ: Mapping[str, str], config: Path | None = None) -> Settings:

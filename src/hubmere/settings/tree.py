@@ -506,7 +506,8 @@ class Settings:
         _CLUSTER,
         seconds(0, 86_400),
         0.0,
-        "Longest time to wait at start for a reachable broker; 0: no limit.",
+        "Longest time to wait at start for a reachable Kafka broker, with store = cluster; 0: no limit.",
+        key="start_timeout",
     )
 
     # From the file (and, for limits, the environment) only: tables have no flag.

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from hubmere.model.errors import Refusal, StorageFull
+from hubmere.model.errors import NotSupported, Refusal, StorageFull
 from hubmere.store.catalog.blob_records import BodyPart
 
 Post = Callable[[Callable[[], None]], None]
@@ -135,6 +135,24 @@ class MemoryBodies:
         """Forget bodies."""
         for part in parts:
             self._bodies.pop(part.file, None)
+
+    def close(self) -> None:
+        """Nothing to wait for."""
+
+
+class NoBodies:
+    """A BodyStore that keeps nothing, for a gateway: it serves blobs that fit into a row of the catalog."""
+
+    def save(self, body: bytes, on_saved: OnSaved) -> None:
+        """Refuse a body."""
+        on_saved(NotSupported("A gateway of a cluster keeps small blobs only, such as checkpoints."))
+
+    def read(self, parts: Sequence[BodyPart], first: int, count: int, on_read: OnRead) -> None:
+        """There is nothing to read."""
+        on_read(StorageFull("a gateway has no files"))
+
+    def delete(self, parts: Iterable[BodyPart]) -> None:
+        """There is nothing to delete."""
 
     def close(self) -> None:
         """Nothing to wait for."""

@@ -22,6 +22,7 @@ from hubmere.wire.kafka.messages.offsets import (
     OffsetFetchRequest,
     OffsetFetchTopic,
 )
+from hubmere.wire.kafka.messages.transactions import AddOffsetsToTxnRequest
 
 
 def topic(name: str) -> str:
@@ -32,6 +33,10 @@ def group(name: str) -> str:
     return f"g-{name}"
 
 
+def transaction(name: str) -> str:
+    return f"x-{name}"
+
+
 def test_topics_and_groups_of_a_commit_are_renamed() -> None:
     """The declarations say where names are; offsets and metadata stay as they are."""
     part = OffsetCommitPartition(index=1, committed_offset=7, committed_metadata="orders")
@@ -39,18 +44,27 @@ def test_topics_and_groups_of_a_commit_are_renamed() -> None:
         group_id="readers", member_id="m", topics=(OffsetCommitTopic(name="orders", partitions=(part,)),)
     )
 
-    renamed = map_names(request, topic=topic, group=group)
+    renamed = map_names(request, topic=topic, group=group, transaction=transaction)
 
     assert renamed.group_id == "g-readers"
     assert renamed.member_id == "m"
     assert renamed.topics == (OffsetCommitTopic(name="t-orders", partitions=(part,)),)
 
 
+def test_a_transaction_is_renamed_with_its_group() -> None:
+    """Offsets that are committed with a transaction go to the coordinator of the group."""
+    request = AddOffsetsToTxnRequest(transactional_id="pay", producer_id=1, producer_epoch=0, group_id="readers")
+
+    renamed = map_names(request, topic=topic, group=group, transaction=transaction)
+
+    assert (renamed.transactional_id, renamed.group_id) == ("x-pay", "g-readers")
+
+
 def test_names_in_lists_of_groups_are_renamed() -> None:
     """OffsetFetch asks about many groups since KIP-709."""
     asked = OffsetFetchGroup(group_id="a", topics=(OffsetFetchTopic(name="orders", partition_indexes=(0, 1)),))
 
-    renamed = map_names(OffsetFetchRequest(groups=(asked,)), topic=topic, group=group)
+    renamed = map_names(OffsetFetchRequest(groups=(asked,)), topic=topic, group=group, transaction=transaction)
 
     assert renamed.groups[0].group_id == "g-a"
     assert renamed.groups[0].topics[0].name == "t-orders"
@@ -66,7 +80,7 @@ def test_names_of_protocols_are_not_topics() -> None:
         protocols=(JoinGroupProtocol(name="range", metadata=b""),),
     )
 
-    assert map_names(request, topic=topic, group=group).protocols[0].name == "range"
+    assert map_names(request, topic=topic, group=group, transaction=transaction).protocols[0].name == "range"
 
 
 def test_positions_are_renamed() -> None:
@@ -74,7 +88,7 @@ def test_positions_are_renamed() -> None:
     part = ListOffsetsPartition(index=0, timestamp_ms=-1)
     request = ListOffsetsRequest(topics=(ListOffsetsTopic(name="orders", partitions=(part,)),))
 
-    assert map_names(request, topic=topic, group=group).topics[0].name == "t-orders"
+    assert map_names(request, topic=topic, group=group, transaction=transaction).topics[0].name == "t-orders"
 
 
 @pytest.mark.parametrize("version", range(4))

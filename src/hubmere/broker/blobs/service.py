@@ -28,7 +28,7 @@ from hubmere.broker.blobs.records import (
     with_headers,
 )
 from hubmere.broker.blobs.refusals import BlobErrorCode, BlobRefused
-from hubmere.model.errors import Refusal
+from hubmere.model.errors import Conflict, Refusal
 from hubmere.store.blob_files import BodyStore
 from hubmere.store.catalog.blob_records import (
     BlobRecord,
@@ -435,6 +435,9 @@ class BlobAccount:
         def on_durable(refusal: Refusal | None) -> None:
             if refusal is None:
                 self._bodies.delete(unused)
+            if isinstance(refusal, Conflict):
+                # Another gateway has changed the blob since this change was decided.
+                refusal = BlobRefused(BlobErrorCode.CONDITION_NOT_MET)
             on_done(result if refusal is None else refusal)
 
         self._catalog.submit(*steps, callback=on_durable)

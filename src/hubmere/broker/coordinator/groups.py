@@ -161,6 +161,11 @@ class Groups:
         finally:
             self._after_change(group, now)
 
+    def topics_matching(self, group_id: str, regex: str) -> frozenset[str] | None:
+        """The topics that an expression matches; None while this is still being evaluated. Raises InvalidRegex."""
+        self._resolver.refill()
+        return self._resolver.matches(group_id, regex)
+
     def consumer_heartbeat(
         self, group_id: str, beat: Heartbeat, now: float, now_ms: int, reply: HeartbeatReply
     ) -> None:

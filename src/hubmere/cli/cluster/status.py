@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from hubmere.cluster.control_log import ControlLog
@@ -52,5 +53,6 @@ def _status(upstream: Upstream, control: ControlLog) -> dict[str, Any]:
         "places": sum(len(place.holders) for place in state.places.values()),
         "rows": len(state.rows),
         "controlLog": {"start": control.log_start, "end": state.next_offset},
+        "snapshot": None if state.snapshot is None else asdict(state.snapshot),
         "digest": state.digest,
     }

@@ -101,7 +101,24 @@ class Release:
     id: str
 
 
-Entry = Change | Session | Beat | Gone | Leave | Claim | Role | Release
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """Every gateway computes the digest of its state here; the gateway of the session writes a snapshot of it."""
+
+    id: str
+    session: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The state behind a checkpoint, at the entry `offset`, was written and has this digest."""
+
+    id: str
+    offset: int
+    digest: str
+
+
+Entry = Change | Session | Beat | Gone | Leave | Claim | Role | Release | Checkpoint | Snapshot
 
 _KINDS: Final[dict[str, type[Any]]] = {
     "change": Change,
@@ -112,6 +129,8 @@ _KINDS: Final[dict[str, type[Any]]] = {
     "claim": Claim,
     "role": Role,
     "release": Release,
+    "checkpoint": Checkpoint,
+    "snapshot": Snapshot,
 }
 _NAMES: Final = {kind: name for name, kind in _KINDS.items()}
 

@@ -14,7 +14,19 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from hubmere.cluster.control.entries import Beat, Change, Claim, Entry, Gone, Leave, Release, Role, Session
+from hubmere.cluster.control.entries import (
+    Beat,
+    Change,
+    Checkpoint,
+    Claim,
+    Entry,
+    Gone,
+    Leave,
+    Release,
+    Role,
+    Session,
+    Snapshot,
+)
 from hubmere.cluster.control.places import ClaimOutcome, Holder, Place, Verdict
 
 # A gateway beats twice a second, so six beats of another one are three seconds of silence.
@@ -64,6 +76,9 @@ class ControlState:
         self.members: dict[str, Member] = {}
         self.places: dict[str, Place] = {}
         self._place_of_claim: dict[str, str] = {}
+        # The last checkpoint, and the last snapshot that was written.
+        self.checkpoint_at = -1
+        self.snapshot: Snapshot | None = None
 
     def version_of(self, key: str) -> int:
         """The version of a row: one more than the offset of the entry that wrote it, 0 if it does not exist."""
@@ -103,6 +118,12 @@ class ControlState:
                 return self._gone(entry)
             case Leave():
                 self._forget(entry.session)
+                return _ACCEPTED
+            case Checkpoint():
+                self.checkpoint_at = offset
+                return _ACCEPTED
+            case Snapshot():
+                self.snapshot = entry
                 return _ACCEPTED
 
     def _change(self, offset: int, change: Change) -> Outcome:
@@ -186,6 +207,8 @@ class ControlState:
         """The whole state; equal states have equal bytes."""
         values = {
             "next_offset": self.next_offset,
+            "checkpoint_at": self.checkpoint_at,
+            "snapshot": None if self.snapshot is None else asdict(self.snapshot),
             "rows": {key: list(row) for key, row in sorted(self.rows.items())},
             "members": [asdict(member) for _, member in sorted(self.members.items())],
             "places": {name: asdict(place) for name, place in sorted(self.places.items())},
@@ -203,6 +226,8 @@ class ControlState:
         values: dict[str, Any] = json.loads(data)
         state = cls()
         state.next_offset = values["next_offset"]
+        state.checkpoint_at = values["checkpoint_at"]
+        state.snapshot = None if values["snapshot"] is None else Snapshot(**values["snapshot"])
         state.rows = {key: (row[0], row[1]) for key, row in values["rows"].items()}
         state.members = {member["session"]: Member(**member) for member in values["members"]}
         for name, place in values["places"].items():

@@ -12,6 +12,7 @@
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -20,20 +21,23 @@ from typing import Any, Final
 
 from hubmere.cluster.engine.joining import MAX_JOINED_BYTES, can_join, join_batches
 from hubmere.cluster.upstream.connection import BrokerConnection
-from hubmere.cluster.upstream.failures import UpstreamFailure
+from hubmere.cluster.upstream.failures import TopicDamaged, UpstreamFailure
 from hubmere.model.errors import (
+    ClusterBusy,
+    HubDamaged,
     InvalidBatch,
     ProducerFenced,
     Refusal,
     SequenceGap,
     ShuttingDown,
-    StorageFull,
     TransactionRefused,
 )
 from hubmere.model.receipt import Receipt
 from hubmere.records.header import PRODUCER_SEQUENCE_MASK, BatchHeader, read_header, seal, write_header
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.produce import ProducePartition, ProduceRequest, ProduceTopic
+
+log = logging.getLogger("hubmere.cluster")
 
 # Kafka remembers the last five batches of a producer: more must not be under way (KIP-98).
 MAX_OWN_IN_FLIGHT: Final = 5
@@ -136,6 +140,8 @@ class PartitionAppends:
         self._task: asyncio.Task[None] | None = None
         self._connection: BrokerConnection | None = None
         self._is_closed = False
+        # The end of the own batches that were acknowledged: later ones are behind it, or the topic is another one.
+        self._own_end = 0
         self.failure = ""
 
     @property
@@ -167,6 +173,14 @@ class PartitionAppends:
                 self._settle(append, ShuttingDown())
         self._complete()
 
+    def refuse_waiting(self, why: Refusal) -> None:
+        """Refuse everything that is not under way: the partition does not exist any more."""
+        for append in (*self._waiting, *self._failed):
+            self._settle(append, why)
+        self._waiting.clear()
+        self._failed.clear()
+        self._complete()
+
     # --- sending
 
     async def _drive(self) -> None:
@@ -180,6 +194,8 @@ class PartitionAppends:
                     self._connection = await self._connect()
                     self.failure = ""
                     self._send_waiting(self._connection)
+            except TopicDamaged as damaged:
+                self.refuse_waiting(HubDamaged(str(damaged)))
             except UpstreamFailure as failure:
                 self.failure = str(failure)
                 await asyncio.sleep(_PAUSE_S)
@@ -321,7 +337,7 @@ class PartitionAppends:
             limit_s = _UNKNOWN_SECONDS if append.number >= 0 and append.outcome is None else _REFUSED_SECONDS
             if now - append.since > limit_s:
                 self._waiting.remove(append)
-                self._settle(append, StorageFull(append.why or self.failure or "the Kafka cluster does not answer"))
+                self._settle(append, ClusterBusy(append.why or self.failure or "the Kafka cluster does not answer"))
         self._complete()
 
     def _settle(self, append: _Append, error: Refusal | None) -> None:
@@ -335,8 +351,7 @@ class PartitionAppends:
         while self._order and self._order[0].is_done:
             append = self._order.popleft()
             if isinstance(append.outcome, Refusal):
-                for receipt in append.receipts:
-                    receipt.complete(append.outcome)
+                _complete_all(append.receipts, append.outcome)
             else:
                 self._acknowledge(append)
 
@@ -344,8 +359,12 @@ class PartitionAppends:
         answer, sequence = append.outcome, append.outcome.base_offset
         header = read_header(append.batch)
         time_ms = answer.log_append_time_ms if answer.log_append_time_ms >= 0 else header.max_time_ms
+        if append.is_own and 0 <= sequence < self._own_end:
+            self._refuse_restarted(append, sequence)
+            return
         if sequence >= 0:
             end = sequence + header.record_count
+            self._own_end = max(self._own_end, end if append.is_own else 0)
             latency_s = asyncio.get_running_loop().time() - append.since
             self._on_appended(Appended(base_sequence=sequence, end_sequence=end, time_ms=time_ms, latency_s=latency_s))
         for receipt in append.receipts:
@@ -353,8 +372,20 @@ class PartitionAppends:
             receipt.enqueued_at_ms = time_ms
             receipt.is_duplicate = answer.error_code == _DUPLICATE
             sequence += receipt.count if sequence >= 0 else 0
-        for receipt in append.receipts:
-            receipt.complete()
+        _complete_all(append.receipts, None)
+
+    def _refuse_restarted(self, append: _Append, sequence: int) -> None:
+        why = f"the topic {self.topic} was deleted by hand: its partition {self._partition} begins again at {sequence}"
+        _complete_all(append.receipts, HubDamaged(why))
+
+
+def _complete_all(receipts: list[Receipt], error: Refusal | None) -> None:
+    """Complete receipts; the fault of one connection must not reach the others."""
+    for receipt in receipts:
+        try:
+            receipt.complete(error)
+        except Exception:
+            log.exception("a callback of a publication failed")
 
 
 def _refusal_of(append: _Append, code: int | None) -> Refusal:
@@ -367,4 +398,4 @@ def _refusal_of(append: _Append, code: int | None) -> Refusal:
         return ProducerFenced(header.producer_id, header.producer_epoch, header.producer_epoch + 1)
     if code in (ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING):
         return TransactionRefused(append.why)
-    return StorageFull(append.why)
+    return ClusterBusy(append.why)

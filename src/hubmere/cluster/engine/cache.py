@@ -21,15 +21,15 @@ class Fetched(NamedTuple):
     next_sequence: int
     last_time_ms: int
     aborted: Sequence[AbortedTransaction]
-
-    @property
-    def first_sequence(self) -> int:
-        """The first sequence number of the first batch."""
-        return self.sequences[0]
+    # What the fetch covers begins here: numbers before the first batch may have been compacted away.
+    first_sequence: int
 
 
-def parse_fetched(data: memoryview, aborted: Sequence[tuple[int, int]]) -> Fetched | None:
-    """Find the whole batches of a response; a last batch that is cut off is dropped. None if there is no whole one."""
+def parse_fetched(data: memoryview, aborted: Sequence[tuple[int, int]], asked: int | None = None) -> Fetched | None:
+    """Find the whole batches of a response; a last batch that is cut off is dropped. None if there is no whole one.
+
+    `asked` is the position of the request: the first batch may begin before it, or, after compaction, behind it.
+    """
     starts: list[int] = []
     sequences: list[int] = []
     markers: list[tuple[int, int]] = []
@@ -50,7 +50,8 @@ def parse_fetched(data: memoryview, aborted: Sequence[tuple[int, int]]) -> Fetch
     if not starts:
         return None
     ranges = [_aborted_range(producer, first, markers, next_sequence) for producer, first in aborted]
-    return Fetched(data[:at], starts, sequences, next_sequence, last_ms, ranges)
+    first = sequences[0] if asked is None else min(asked, sequences[0])
+    return Fetched(data[:at], starts, sequences, next_sequence, last_ms, ranges, first)
 
 
 def _aborted_range(producer: int, first: int, markers: Sequence[tuple[int, int]], end: int) -> AbortedTransaction:
@@ -139,7 +140,7 @@ class PartitionCache:
         found = self._find(sequence)
         if found is None:
             return None
-        first = bisect_right(found.sequences, sequence) - 1
+        first = max(bisect_right(found.sequences, sequence) - 1, 0)
         start = found.starts[first]
         last = first + 1
         while last < len(found.starts) and self._end_of(found, last) - start <= max_bytes:

@@ -4,15 +4,17 @@ import asyncio
 import logging
 import zlib
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from hubmere.cluster.engine.cache import DEFAULT_CACHE_BYTES, FetchCache
 from hubmere.cluster.engine.fetchers import Fetchers
 from hubmere.cluster.engine.log import KafkaLog
-from hubmere.cluster.engine.topics import TopicDamaged, Topics, split_log_id
-from hubmere.cluster.upstream.failures import RequestRefused, UpstreamFailure
+from hubmere.cluster.engine.topics import Topics, split_log_id
+from hubmere.cluster.upstream.failures import RequestRefused, TopicDamaged, UpstreamFailure
 from hubmere.cluster.upstream.upstream import Upstream
-from hubmere.model.errors import StorageFull
+from hubmere.model.damage import DamagedRange, DamageKind
+from hubmere.model.errors import ClusterBusy
 from hubmere.model.histogram import Histogram
 from hubmere.store.engine import LogConfig, LogId, OnOpened
 from hubmere.store.recovery.damage_registry import DamageRegistry
@@ -25,6 +27,10 @@ _LANES: Final = 4
 # Batches that wait for the cluster, in bytes: beyond this, publications are refused.
 MAX_WAITING_BYTES: Final = 128 * 1024 * 1024
 _TRANSACTION_MS: Final = 60_000
+# Producers of transactions that are remembered; each batch is preceded by its own call.
+_MAX_TRANSACTIONAL: Final = 10_000
+# How often the topics in use are looked at: one request for all of them.
+_LOOK_SECONDS: Final = 2.0
 
 
 class KafkaEngine:
@@ -45,6 +51,9 @@ class KafkaEngine:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._free_lanes: dict[int, list[str]] = {}
         self._deleting: set[str] = set()
+        self._damaged: set[str] = set()
+        self._is_watching = False
+        self._transactional_ids: dict[int, str] = {}
         self.waiting_bytes = 0
         self._is_closed = False
 
@@ -60,6 +69,9 @@ class KafkaEngine:
         if opened is None:
             hub_uid, partition = split_log_id(log_id)
             opened = self._logs[log_id] = KafkaLog(self, hub_uid, partition, config)
+            if not self._is_watching:
+                self._is_watching = True
+                self.start_task(self._watch_topics())
         return opened
 
     def exists(self, log: LogId) -> bool:
@@ -136,8 +148,43 @@ class KafkaEngine:
 
     def _on_provided(self, hub_uid: str, task: "asyncio.Task[None]") -> None:
         self._providing.pop(hub_uid, None)
-        if not task.cancelled() and isinstance(task.exception(), TopicDamaged):
-            _LOGGER.error("%s", task.exception())
+        if not task.cancelled() and isinstance(failure := task.exception(), TopicDamaged):
+            self._on_damaged(hub_uid, str(failure))
+
+    def _on_damaged(self, hub_uid: str, why: str) -> None:
+        """Refuse a hub whose topic was deleted or replaced, and show it as damaged, until its topic is back."""
+        self._damaged.add(hub_uid)
+        self._provided.discard(hub_uid)
+        for log_id, opened in self._logs.items():
+            if opened.hub_uid == hub_uid:
+                opened.on_damaged(why)
+                self.damage.report(
+                    DamagedRange(log=log_id, first_sequence=0, next_sequence=0, kind=DamageKind.MISSING, reason=why)
+                )
+
+    async def _watch_topics(self) -> None:
+        """Find topics that somebody deletes or replaces while their hubs are in use."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            in_use = {opened.hub_uid for opened in self._logs.values()} & (self._provided | self._damaged)
+            try:
+                suspects = await self.topics.suspects(sorted(in_use))
+            except UpstreamFailure:
+                continue
+            for uid in suspects:
+                self._provided.discard(uid)
+                with suppress(UpstreamFailure):
+                    await self.provide(uid)
+            for uid in self._damaged & in_use - set(suspects):
+                self._on_repaired(uid)
+
+    def _on_repaired(self, hub_uid: str) -> None:
+        """The topic that was recorded is there: a broker had not known it."""
+        self._damaged.discard(hub_uid)
+        for log_id, opened in self._logs.items():
+            if opened.hub_uid == hub_uid:
+                opened.on_repaired()
+                self.damage.forget(log_id)
 
     async def reconfigure(self, hub_uid: str, config: LogConfig) -> None:
         """Give the topic of a hub another configuration, and the partitions that the hub has now."""
@@ -169,10 +216,20 @@ class KafkaEngine:
             raise RequestRefused("InitProducerId", answer.error_code)
         return answer.producer_id, answer.producer_epoch
 
+    def note_transaction(self, producer_id: int, transactional_id: str) -> None:
+        """Batches of a producer belong to this transactional id, which a broker must be told with each of them."""
+        if len(self._transactional_ids) >= _MAX_TRANSACTIONAL:
+            self._transactional_ids.pop(next(iter(self._transactional_ids)))
+        self._transactional_ids[producer_id] = transactional_id
+
+    def transactional_id_of(self, producer_id: int) -> str | None:
+        """The transactional id of a producer."""
+        return self._transactional_ids.get(producer_id)
+
     def admit_waiting(self, size_bytes: int) -> None:
         """Refuse a publication if too many bytes already wait for the cluster."""
         if self.waiting_bytes + size_bytes > MAX_WAITING_BYTES:
-            raise StorageFull("too many events wait for the Kafka cluster")
+            raise ClusterBusy("too many events wait for it")
 
     def count_waiting(self, size_bytes: int) -> None:
         """Count batches that wait for the cluster, or no longer do."""

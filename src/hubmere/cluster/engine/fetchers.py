@@ -10,8 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from hubmere.cluster.engine.cache import parse_fetched
-from hubmere.cluster.engine.topics import TopicDamaged
-from hubmere.cluster.upstream.failures import UpstreamFailure
+from hubmere.cluster.upstream.failures import TopicDamaged, UpstreamFailure
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
@@ -104,11 +103,11 @@ class Fetchers:
     async def _look_up(self, wanting: "KafkaLog", sequences: set[int]) -> None:
         try:
             await self._engine.provide(wanting.hub_uid)
+        except TopicDamaged:
+            # Nothing can be fetched; readers are told by the log.
+            wanting.wants.clear()
         except UpstreamFailure:
             await asyncio.sleep(_PAUSE_S)
-        except TopicDamaged:
-            # Nothing can be fetched; readers get the error from `is_current`.
-            wanting.wants.clear()
         else:
             if self._engine.upstream.leader(wanting.topic, wanting.partition) is None:
                 await self._engine.upstream.refresh_shared(wanting.topic)
@@ -150,7 +149,7 @@ class Fetchers:
                     records = part.records or b""
                     data = memoryview(records if is_alone else bytes(records))
                     gone = [(each.producer_id, each.first_offset) for each in part.aborted_transactions or ()]
-                    fetched = parse_fetched(data, gone) if len(data) else None
+                    fetched = parse_fetched(data, gone, sequence) if len(data) else None
                     stable = part.last_stable_offset if part.last_stable_offset >= 0 else part.high_watermark
                     wanting.on_fetched(sequence, fetched, part.log_start_offset, stable, part.high_watermark)
                 elif part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:

@@ -21,23 +21,22 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hubmere.cluster.engine.appends import Appended, PartitionAppends
 from hubmere.cluster.engine.cache import Fetched
-from hubmere.cluster.engine.topics import TopicDamaged
 from hubmere.cluster.upstream.connection import BrokerConnection
-from hubmere.cluster.upstream.failures import RequestRefused, UpstreamFailure
+from hubmere.cluster.upstream.failures import RequestRefused, TopicDamaged, UpstreamFailure
 from hubmere.cluster.upstream.upstream import MOVED, with_patience
 from hubmere.model.errors import (
+    ClusterBusy,
     CorruptBatch,
+    HubDamaged,
     InvalidBatch,
-    PartitionOffline,
     PositionBeyondEnd,
     Refusal,
     SequenceOutOfRange,
-    StorageFull,
     TransactionRefused,
 )
 from hubmere.model.position import Anchor, Position
 from hubmere.model.receipt import Receipt
-from hubmere.records.header import NO_PRODUCER, UNSEALED, read_header
+from hubmere.records.header import NO_PRODUCER, TRANSACTIONAL, UNSEALED, read_header
 from hubmere.records.runs import BatchRun
 from hubmere.records.validate import HeaderFault, find_broken_rule
 from hubmere.store.engine import (
@@ -189,12 +188,16 @@ class KafkaLog:
         if broken is not None:
             raise (CorruptBatch if broken.fault is HeaderFault.CHECKSUM else InvalidBatch)(broken.reason)
         if self._damage is not None:
-            raise PartitionOffline(self._damage)
+            raise HubDamaged(self._damage)
         self._engine.admit_waiting(len(batch))
         header = read_header(batch)
+        if not header.codec and header.record_count > len(batch):
+            raise InvalidBatch(f"its record count is {header.record_count}, and it has {len(batch)} bytes")
         receipt = Receipt(header.record_count, len(batch), callback)
         is_own = header.crc == UNSEALED and header.producer_id == NO_PRODUCER
-        self._appends.add(batch, receipt, is_own=is_own, transactional_id=None)
+        is_transactional = bool(header.attributes & TRANSACTIONAL)
+        name = self._engine.transactional_id_of(header.producer_id) if is_transactional else None
+        self._appends.add(batch, receipt, is_own=is_own, transactional_id=name)
         return receipt
 
     def check_run(self, data: bytearray, sizes: Sequence[int], newest_ms: int) -> BatchRun | None:
@@ -244,6 +247,8 @@ class KafkaLog:
     def read(self, sequence: int, max_bytes: int, *, stable_only: bool = False) -> Chunk | None:
         """Fetched batches from `sequence` on; None if they have to be fetched first, or do not exist yet."""
         refusal = self.check_position(sequence, -1)
+        if self._damage is not None:
+            refusal = HubDamaged(self._damage)
         if refusal is not None:
             raise refusal
         chunk = self.cache.read(sequence, max_bytes)
@@ -286,6 +291,19 @@ class KafkaLog:
         self.wants.discard(sequence)
         if sequence > self._state.committed:
             self._beyond_end[sequence] = asyncio.get_running_loop().time()
+        self._notify()
+
+    def on_damaged(self, why: str) -> None:
+        """The topic was deleted or replaced: refuse what waits, and let readers find out."""
+        if self._damage is None:
+            self._damage = why
+            self._appends.refuse_waiting(HubDamaged(why))
+            self.wants.clear()
+            self._notify()
+
+    def on_repaired(self) -> None:
+        """The topic is there again."""
+        self._damage = None
         self._notify()
 
     def _notify(self) -> None:
@@ -331,10 +349,9 @@ class KafkaLog:
         try:
             await self._refresh(position)
         except TopicDamaged as damaged:
-            self._damage = str(damaged)
-            refusal = PartitionOffline(self._damage)
+            refusal = HubDamaged(str(damaged))
         except UpstreamFailure as failure:
-            refusal = StorageFull(str(failure))
+            refusal = ClusterBusy(str(failure))
         if self._questions.get(position) is question:
             del self._questions[position]
         if len(self._answers) >= _MAX_FOUND:

@@ -5,11 +5,12 @@ was deleted, or has another id than the recorded one, is refused: starting again
 readers.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hubmere.cluster.upstream.failures import RequestRefused
+from hubmere.cluster.upstream.failures import RequestRefused, TopicDamaged
 from hubmere.cluster.upstream.upstream import MOVED, Upstream, with_patience
 from hubmere.store.engine import LogConfig, LogId
 from hubmere.wire.kafka.errors import ErrorCode
@@ -33,10 +34,9 @@ from hubmere.wire.kafka.messages.configs import (
 _CREATE_MS: Final = 30_000
 # A new topic is known to all brokers within this time.
 _SPREAD_SECONDS: Final = 20.0
-
-
-class TopicDamaged(Exception):
-    """The topic of a hub was deleted or changed outside of Hubmere."""
+# A topic that one broker does not know is asked for again before it counts as deleted.
+_MISSING_ATTEMPTS: Final = 4
+_MISSING_PAUSE_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,25 +58,25 @@ def split_log_id(log: LogId) -> tuple[str, int]:
 class Topics:
     """Creates, extends and deletes the topics of hubs. Thread rule: the loop's thread only.
 
-    `partition_count_of` and `config_of` return values of the catalog; `is_recorded` returns whether the topic was
-    created before, and `record` stores that.
+    `partition_count_of` and `config_of` tell what the catalog says of a hub: None for a hub that does not exist any
+    more. `recorded_id` is the id of the topic that was made for a hub, and `record` keeps it.
     """
 
     def __init__(
         self,
         upstream: Upstream,
         plan: TopicPlan,
-        partition_count_of: Callable[[str], int],
+        partition_count_of: Callable[[str], int | None],
         config_of: Callable[[str], LogConfig],
         *,
-        is_recorded: Callable[[str], bool] = lambda _: False,
-        record: Callable[[str], None] = lambda _: None,
+        recorded_id: Callable[[str], str | None] = lambda _: None,
+        record: Callable[[str, str], None] = lambda _, __: None,
     ) -> None:
         self._upstream = upstream
         self._plan = plan
         self._partition_count_of = partition_count_of
         self._config_of = config_of
-        self._is_recorded = is_recorded
+        self._recorded_id = recorded_id
         self._record = record
 
     def name_of(self, hub_uid: str) -> str:
@@ -87,17 +87,41 @@ class Topics:
         """Create or extend the topic of a hub if necessary, and wait until every partition has a leader."""
         name = self.name_of(hub_uid)
         wanted = self._partition_count_of(hub_uid)
-        codes = await self._upstream.refresh((name,))
-        if codes[name] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            if self._is_recorded(hub_uid):
-                raise TopicDamaged(f"the topic {name} does not exist any more: it was deleted by hand")
+        if wanted is None:
+            raise RequestRefused(f"the topic {name} of a deleted hub", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if await self._is_missing(name, hub_uid):
             await self._create(name, wanted, self._config_of(hub_uid))
+        elif self._is_replaced(hub_uid):
+            raise TopicDamaged(f"the topic {name} was deleted by hand, and another one has its name")
         count = self._upstream.partition_count(name) or 0
         if 0 < count < wanted:
             await self._grow(name, wanted)
         await with_patience(lambda: self._await_leaders(name, wanted), seconds=_SPREAD_SECONDS)
-        if not self._is_recorded(hub_uid):
-            self._record(hub_uid)
+        found = self._upstream.topic_id(name)
+        if found is not None and self._recorded_id(hub_uid) is None:
+            self._record(hub_uid, found)
+
+    async def _is_missing(self, name: str, hub_uid: str) -> bool:
+        """Whether a topic is still to be made; raises TopicDamaged if it was made before."""
+        for _ in range(_MISSING_ATTEMPTS):
+            codes = await self._upstream.refresh((name,))
+            if codes[name] != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                return False
+            if self._recorded_id(hub_uid) is None:
+                return True
+            await asyncio.sleep(_MISSING_PAUSE_S)
+        raise TopicDamaged(f"the topic {name} does not exist any more: it was deleted by hand")
+
+    def _is_replaced(self, hub_uid: str) -> bool:
+        recorded, found = self._recorded_id(hub_uid), self._upstream.topic_id(self.name_of(hub_uid))
+        return recorded is not None and found is not None and recorded != found
+
+    async def suspects(self, hub_uids: Sequence[str]) -> list[str]:
+        """Hubs that exist, and whose topics are missing or replaced by the word of one broker just now."""
+        hubs = [uid for uid in hub_uids if self._partition_count_of(uid) is not None]
+        codes = await self._upstream.refresh([self.name_of(uid) for uid in hubs]) if hubs else {}
+        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return [uid for uid in hubs if codes.get(self.name_of(uid)) == missing or self._is_replaced(uid)]
 
     async def _create(self, name: str, partitions: int, config: LogConfig) -> None:
         topic = CreatableTopic(

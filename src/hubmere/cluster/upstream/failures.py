@@ -37,6 +37,12 @@ class ApiMissing(UpstreamFailure):
         )
 
 
+class TopicDamaged(UpstreamFailure):
+    """The topic of a hub was deleted, or replaced by another one of the same name."""
+
+    is_lasting = True
+
+
 class RequestRefused(UpstreamFailure):
     """A broker answered with an error code."""
 

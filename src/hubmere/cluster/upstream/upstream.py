@@ -11,6 +11,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
+from uuid import UUID
 
 from hubmere.cluster.upstream.connection import Access, BrokerConnection
 from hubmere.cluster.upstream.failures import BrokerUnreachable, RequestRefused, UpstreamFailure
@@ -86,6 +87,7 @@ class Upstream:
         self.cluster_id = ""
         self._leaders: dict[tuple[str, int], Leader] = {}
         self._partition_counts: dict[str, int] = {}
+        self._topic_ids: dict[str, str] = {}
         self._connections: dict[tuple[int, str], BrokerConnection] = {}
         self._opening: dict[tuple[int, str], asyncio.Task[BrokerConnection]] = {}
         self._first: BrokerConnection | None = None
@@ -216,6 +218,21 @@ class Upstream:
         """The number of partitions of a topic, as far as it is known."""
         return self._partition_counts.get(topic)
 
+    def topic_id(self, topic: str) -> str | None:
+        """The id of a topic, as far as it is known."""
+        return self._topic_ids.get(topic)
+
+    async def topics_of_ids(self, ids: Sequence[UUID]) -> dict[UUID, str]:
+        """The topics that have these ids; brokers are asked for those that are not known."""
+        known = {UUID(found): name for name, found in self._topic_ids.items()}
+        asked = tuple(MetadataRequestTopic(topic_id=each, name=None) for each in ids if each not in known)
+        if asked:
+            answer = await self.ask_any(MetadataRequest(topics=asked, allow_auto_topic_creation=False))
+            for topic in answer.topics:
+                if topic.error_code == ErrorCode.NONE:
+                    known[topic.topic_id] = topic.name
+        return {each: known[each] for each in ids if each in known}
+
     async def refresh(self, topics: Sequence[str]) -> dict[str, int]:
         """Ask for the leaders of topics; returns the error code of each."""
         names = tuple(MetadataRequestTopic(name=topic) for topic in topics)
@@ -227,7 +244,7 @@ class Upstream:
         for topic in answer.topics:
             codes[topic.name] = topic.error_code
             if topic.error_code == ErrorCode.NONE:
-                self._partition_counts[topic.name] = len(topic.partitions)
+                self._note_topic(topic)
             for part in topic.partitions:
                 key = (topic.name, part.index)
                 known = self._leaders.get(key)
@@ -236,6 +253,14 @@ class Upstream:
                 elif known is None or part.leader_epoch >= known.epoch:
                     self._leaders[key] = Leader(part.leader_id, part.leader_epoch)
         return codes
+
+    def _note_topic(self, topic: Any) -> None:
+        self._partition_counts[topic.name] = len(topic.partitions)
+        known, self._topic_ids[topic.name] = self._topic_ids.get(topic.name), str(topic.topic_id)
+        if known not in (None, str(topic.topic_id)):
+            # Another topic of the same name: its leaders' epochs begin again.
+            for key in [key for key in self._leaders if key[0] == topic.name]:
+                del self._leaders[key]
 
     async def refresh_shared(self, topic: str) -> None:
         """As `refresh` for one topic; concurrent callers share one request, and failures are not raised."""

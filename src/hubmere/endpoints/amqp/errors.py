@@ -124,6 +124,8 @@ TABLE: Mapping[type[Refusal], Row] = {
     errors.StorageRefusal: _BUSY,
     errors.StorageFull: _BUSY,
     errors.PartitionOffline: _BUSY,
+    errors.ClusterBusy: _BUSY,
+    errors.HubDamaged: _BUSY,
     errors.PartitionOpening: _BUSY,
     errors.CorruptBatch: Row(Condition.INTERNAL_ERROR, 500),
     errors.InvalidBatch: Row(Condition.DECODE_ERROR, 400),

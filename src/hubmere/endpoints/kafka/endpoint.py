@@ -16,7 +16,9 @@ from hubmere.endpoints.kafka.admin import topics as admin
 from hubmere.endpoints.kafka.bounds import with_bounds
 from hubmere.endpoints.kafka.fetch import fetch
 from hubmere.endpoints.kafka.fetch.deadlines import SharedDeadlines
+from hubmere.endpoints.kafka.forward import consumer_groups as forward_groups
 from hubmere.endpoints.kafka.forward import handlers as forward
+from hubmere.endpoints.kafka.forward import transactions as forward_transactions
 from hubmere.endpoints.kafka.forward.port import Coordination
 from hubmere.endpoints.kafka.groups import classic as groups
 from hubmere.endpoints.kafka.groups import consumer as kafka_consumer_groups
@@ -35,11 +37,8 @@ from hubmere.model.addresses import Addresses
 from hubmere.model.clock import Clock
 from hubmere.wire.kafka.connection import ServedApis
 from hubmere.wire.kafka.messages import APIS
-from hubmere.wire.kafka.messages.admin import DELETE_RECORDS
 from hubmere.wire.kafka.messages.metadata import API_VERSIONS
-from hubmere.wire.kafka.messages.offsets import OFFSET_DELETE
 from hubmere.wire.kafka.messages.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE
-from hubmere.wire.kafka.messages.transactions import DESCRIBE_PRODUCERS
 
 log = logging.getLogger("hubmere.kafka")
 
@@ -64,22 +63,10 @@ _KEYS: Final = (API_VERSIONS.key, *_SASL, *_HANDLERS)
 _SIGN_IN_HANDLERS: Final[Mapping[int, Handler]] = {**_SASL, API_VERSIONS.key: metadata.api_versions(_KEYS)}
 HANDLERS: Final[Mapping[int, Handler]] = with_bounds({**_SIGN_IN_HANDLERS, **_HANDLERS})
 
-# Requests that a gateway does not serve: only Kafka's own coordinators could answer them, and they are not forwarded.
-_NOT_FORWARDED: Final = frozenset(
-    (
-        *kafka_consumer_groups.HANDLERS,
-        *transactions.HANDLERS,
-        OFFSET_DELETE.key,
-        DELETE_RECORDS.key,
-        DESCRIBE_PRODUCERS.key,
-    )
-)
-
 
 def gateway_handlers() -> tuple[Mapping[int, Handler], Mapping[int, Handler]]:
     """The handlers of a gateway, for all requests and for those before sign-in."""
-    own = {key: handler for key, handler in _HANDLERS.items() if key not in _NOT_FORWARDED}
-    served = {**own, **forward.HANDLERS}
+    served = {**_HANDLERS, **forward.HANDLERS, **forward_groups.HANDLERS, **forward_transactions.HANDLERS}
     keys = (API_VERSIONS.key, *_SASL, *served)
     sign_in = {**_SASL, API_VERSIONS.key: metadata.api_versions(keys)}
     return with_bounds({**sign_in, **served}), sign_in

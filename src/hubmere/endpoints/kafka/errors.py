@@ -81,6 +81,8 @@ TABLE: Mapping[type[Refusal], ErrorCode] = {
     errors.StorageRefusal: _E.KAFKA_STORAGE_ERROR,
     errors.StorageFull: _E.KAFKA_STORAGE_ERROR,
     errors.PartitionOffline: _E.KAFKA_STORAGE_ERROR,
+    errors.ClusterBusy: _E.NOT_ENOUGH_REPLICAS,
+    errors.HubDamaged: _E.KAFKA_STORAGE_ERROR,
     # Clients refresh their metadata and retry, as while Kafka elects a leader.
     errors.PartitionOpening: _E.NOT_LEADER_OR_FOLLOWER,
     errors.CorruptBatch: _E.CORRUPT_MESSAGE,

@@ -72,7 +72,9 @@ from hubmere.model.errors.requests import (
     UndecodableMessage,
 )
 from hubmere.model.errors.storage import (
+    ClusterBusy,
     CorruptBatch,
+    HubDamaged,
     PartitionOffline,
     PartitionOpening,
     ShuttingDown,
@@ -89,6 +91,7 @@ __all__ = [
     "ApplicationGroupDisabled",
     "ApplicationGroupThrottled",
     "ClaimMissing",
+    "ClusterBusy",
     "Conflict",
     "CorruptBatch",
     "CredentialRevoked",
@@ -99,6 +102,7 @@ __all__ = [
     "ExpiredToken",
     "FailedOver",
     "GroupNotFound",
+    "HubDamaged",
     "HubNotFound",
     "InvalidArgument",
     "InvalidAudience",

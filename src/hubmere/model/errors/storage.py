@@ -29,6 +29,28 @@ class PartitionOffline(StorageRefusal):
         return f"The partition is offline and being verified ({self.why}); try again later."
 
 
+class ClusterBusy(StorageRefusal):
+    """The Kafka cluster below a gateway cannot do it now; nothing was acknowledged."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+    def text(self) -> str:
+        return f"The Kafka cluster cannot do this now ({self.why}). Please wait 4 seconds and try again."
+
+
+class HubDamaged(StorageRefusal):
+    """The topic of a hub on the Kafka cluster was deleted or replaced by hand: the hub is refused."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+    def text(self) -> str:
+        return f"The event hub is damaged: {self.why}."
+
+
 class PartitionOpening(StorageRefusal):
     """The log of the partition is still being opened: it is created, or recovered after a crash."""
 

@@ -27,7 +27,7 @@ from hubmere.endpoints.http.context import (
     read_body,
 )
 from hubmere.model.entity import Rights
-from hubmere.model.errors import Refusal, ServerBusy, StorageRefusal
+from hubmere.model.errors import NotSupported, Refusal, ServerBusy, StorageRefusal
 
 log = logging.getLogger("hubmere.blob")
 
@@ -58,6 +58,8 @@ class BlobApp:
             return
         except blob_storage.BlobRefused as refusal:
             response = self._refuse(refusal, request, request_id)
+        except NotSupported:
+            response = self._refuse(self._too_large(0, self._max_bytes), request, request_id)
         except (StorageRefusal, ServerBusy) as refusal:
             log.warning("refused %s %s: %s", request.method, path_for_log(scope), refusal.text())
             response = self._refuse(
@@ -80,7 +82,7 @@ class BlobApp:
         now_ms = self._context.clock.now_ms()
         return await handler(BlobCall(request=request, account=account, grant=grant, body=body, now_ms=now_ms))
 
-    def _too_large(self, _size_bytes: int, limit_bytes: int) -> Refusal:
+    def _too_large(self, _size_bytes: int, limit_bytes: int) -> blob_storage.BlobRefused:
         return blob_storage.BlobRefused(blob_storage.BlobErrorCode.TOO_LARGE, MaxLimit=str(limit_bytes))
 
     def _bearer(self, request: BlobRequest, header: str) -> blob_storage.BlobGrant:

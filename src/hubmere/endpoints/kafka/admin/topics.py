@@ -305,7 +305,7 @@ def _delete_partition_records(
     try:
         hub = session.caller.hub(topic, Rights.MANAGE, session.now_s)
         partition = hub.require_partition(part.index)
-        if code := _deletion_error(hub):
+        if code := deletion_error(hub):
             return DeleteRecordsPartitionResult(index=part.index, low_watermark=-1, error_code=code)
         yield from until_open(partition)
         offset = partition.state.committed if part.offset == _HIGH_WATERMARK else part.offset
@@ -316,7 +316,7 @@ def _delete_partition_records(
     return DeleteRecordsPartitionResult(index=part.index, low_watermark=log_start, error_code=ErrorCode.NONE)
 
 
-def _deletion_error(hub: HubView) -> ErrorCode:
+def deletion_error(hub: HubView) -> ErrorCode:
     """The error code if records of a hub may not be deleted on request.
 
     Kafka refuses it if the cleanup policy never deletes. The service does not serve this request, which clients report

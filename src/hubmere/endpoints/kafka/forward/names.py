@@ -1,8 +1,9 @@
 """Maps names in requests and responses: a hub is a topic of another name on the cluster, and so is a group.
 
 The declarations of the messages say where names are: a struct with `name` and partitions names a topic, a field
-`group_id` a group. Consumers also name topics inside the bytes of JoinGroup and SyncGroup. They are mapped too, since
-Kafka's coordinator reads them: it expires offsets of topics to which no member of a group subscribes (KIP-211).
+`group_id` a group, a field `transactional_id` a transactional id. Consumers also name topics inside the bytes of
+JoinGroup and SyncGroup. They are mapped too, since Kafka's coordinator reads them: it expires offsets of topics to
+which no member of a group subscribes (KIP-211).
 """
 
 from collections.abc import Callable, Iterable
@@ -24,12 +25,13 @@ Rename = Callable[[str], str]
 
 _PARTITION_FIELDS: Final = ("partitions", "partition_indexes")
 _GROUP_FIELDS: Final = ("group_id",)
+_TRANSACTION_FIELD: Final = "transactional_id"
 
 
-def map_names(value: Any, *, topic: Rename, group: Rename) -> Any:
-    """A copy of a message with other names of topics and groups; payloads stay the same objects."""
+def map_names(value: Any, *, topic: Rename, group: Rename, transaction: Rename) -> Any:
+    """A copy of a message with other names of topics, groups and transactional ids; payloads stay the same objects."""
     if isinstance(value, tuple):
-        return tuple(map_names(each, topic=topic, group=group) for each in value)
+        return tuple(map_names(each, topic=topic, group=group, transaction=transaction) for each in value)
     if not is_dataclass(value) or isinstance(value, type):
         return value
     known = {field.name: getattr(value, field.name) for field in fields(value)}
@@ -38,10 +40,12 @@ def map_names(value: Any, *, topic: Rename, group: Rename) -> Any:
     for name, part in known.items():
         if name in _GROUP_FIELDS and part:
             changes[name] = group(part)
+        elif name == _TRANSACTION_FIELD and part:
+            changes[name] = transaction(part)
         elif name == "name" and names_topic and part is not None:
             changes[name] = topic(part)
         elif isinstance(part, tuple) or is_dataclass(part):
-            changes[name] = map_names(part, topic=topic, group=group)
+            changes[name] = map_names(part, topic=topic, group=group, transaction=transaction)
     return replace(value, **changes)
 
 

@@ -4,7 +4,9 @@ On one node the broker's own coordinators do this. On a cluster Kafka's coordina
 package pass requests on; the composition gives them an implementation of `Coordination`.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
+from uuid import UUID
 
 
 class CoordinationFailed(Exception):
@@ -29,6 +31,30 @@ class Coordination(Protocol):
 
     def local_group_of(self, namespace: str, group: str) -> str | None:
         """The id of a group of a namespace; None for a group of another one."""
+
+    def transaction_of(self, namespace: str, transactional_id: str) -> str:
+        """The transactional id in the cluster; they belong to a namespace."""
+
+    def local_transaction_of(self, namespace: str, name: str) -> str | None:
+        """The transactional id of a namespace; None for one of another namespace."""
+
+    async def provide(self, topics: Sequence[str]) -> None:
+        """See that topics of hubs exist."""
+
+    def topic_id_of(self, topic: str) -> UUID | None:
+        """The cluster's id of a topic that was provided."""
+
+    async def topics_of_ids(self, ids: Iterable[UUID]) -> Mapping[UUID, str]:
+        """The topics that have these ids."""
+
+    def note_transaction(self, producer_id: int, transactional_id: str) -> None:
+        """Batches of a producer belong to this transactional id: brokers must be told with each of them."""
+
+    def subscriptions_of(self, client: str) -> dict[tuple[str, str], Any]:
+        """What the members of a connection subscribe to, by group and member; forgotten when it is closed."""
+
+    async def ask_transaction(self, client: str, name: str, body: object, version: int) -> Any:
+        """Ask the coordinator of a transactional id."""
 
     async def ask_coordinator(self, client: str, group: str, body: object, version: int) -> Any:
         """Ask the coordinator of a group."""

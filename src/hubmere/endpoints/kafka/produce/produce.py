@@ -240,6 +240,12 @@ class _PendingRequest(_Pending):
         if body.transactional_id is None:
             raise refusals.InvalidTransactionState("")
         header = read_header(records)
+        coordination = self.session.shared.coordination
+        if coordination is not None:
+            namespace = self.session.caller.namespace_key
+            name = coordination.transaction_of(namespace, body.transactional_id)
+            coordination.note_transaction(header.producer_id, name)
+            return
         self.session.coordinator.transactions.require_enlisted(
             body.transactional_id, header.producer_id, header.producer_epoch, (hub_uid, index)
         )
