@@ -5,11 +5,15 @@ of its own, so that one node serves them all and no test sees another's events.
 """
 
 import json
+import os
+import secrets
+import tempfile
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,6 +28,22 @@ _SETTINGS: Mapping[str, str | int | float | bool] = {
     "limits.hubs_per_namespace": "unlimited",
     "limits.rules_per_entity": "unlimited",
 }
+
+
+# Addresses of Kafka brokers: the tests then run against a gateway in front of them.
+GATEWAY_VARIABLE = "HUBMERE_CONFORMANCE_KAFKA"
+
+
+def base_settings(folder: Path) -> dict[str, str | int | float | bool]:
+    """The settings of a node in memory, or of a gateway with topics of its own."""
+    brokers = os.environ.get(GATEWAY_VARIABLE)
+    if brokers is None:
+        return dict(_SETTINGS)
+    secret = folder / "secret"
+    secret.write_text(secrets.token_hex(16), encoding="ascii")
+    shared = {name: value for name, value in _SETTINGS.items() if name != "memory"}
+    gateway = {"cluster_kafka": brokers, "cluster_secret_file": str(secret)}
+    return {**shared, "store": "cluster", **gateway, "cluster_prefix": f"arena-{secrets.token_hex(4)}."}
 
 
 class Transport(StrEnum):
@@ -56,7 +76,8 @@ class Arena:
     """A node for the length of a `with` block; `settings` stand over those that all tests need."""
 
     def __init__(self, **settings: str | int | float | bool) -> None:
-        self.node = Node(settings={**_SETTINGS, **settings})
+        self._folder = tempfile.TemporaryDirectory(prefix="hubmere-arena-")
+        self.node = Node(settings={**base_settings(Path(self._folder.name)), **settings})
         self._numbers = count(1)
 
     def __enter__(self) -> Self:
@@ -67,6 +88,7 @@ class Arena:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.node.__exit__(kind, error, trace)
+        self._folder.cleanup()
 
     def new_hub(self, partitions: int = 2, **properties: object) -> str:
         """A hub that nobody else uses."""
