@@ -5,6 +5,8 @@ One cluster for the whole file. One test kills a broker and a gateway: it runs l
 
 import gc
 import json
+import os
+import signal
 import threading
 import time
 import urllib.request
@@ -344,6 +346,51 @@ def test_offsets_and_records_are_deleted_for_all_gateways(cluster: Cluster) -> N
     consumer.close()
     (gone,) = admin.delete_consumer_groups(["tidied"]).values()
     gone.result(PATIENCE_S)
+
+
+def test_rising_epochs_on_different_gateways_read_one_after_the_other(cluster: Cluster) -> None:
+    """A duel of readers: each new owner displaces the one before it, and the last one reads alone."""
+    create_hub(cluster, "duel", partitions=1)
+    publish(cluster.connection_string, "duel", "start")
+    readers: list[AmqpReader] = []
+    try:
+        for epoch in range(1, 11):
+            place = str(cluster.gateway(epoch % 2)["emulator_connection_string"])
+            readers.append(AmqpReader(place, "duel", partition_id="0", owner_level=epoch))
+            assert eventually(lambda: readers[-1].bodies == ["start"])
+        assert eventually(lambda: all(reader.errors for reader in readers[:-1]))
+        publish(cluster.connection_string, "duel", "end")
+        assert eventually(lambda: readers[-1].bodies == ["start", "end"])
+        assert all(reader.bodies == ["start"] for reader in readers[:-1])
+    finally:
+        for reader in readers:
+            reader.close()
+
+
+def test_a_gateway_that_was_frozen_delivers_nothing_to_the_owner_that_it_lost(cluster: Cluster) -> None:
+    """When it goes on it finds that others have declared it dead: its exclusive reader has been replaced."""
+    create_hub(cluster, "frozen", partitions=1)
+    first, second = (str(cluster.gateway(number)["emulator_connection_string"]) for number in range(2))
+    publish(second, "frozen", "before")
+    old = AmqpReader(first, "frozen", partition_id="0", owner_level=1)
+    assert eventually(lambda: old.bodies == ["before"])
+
+    os.kill(cluster.gateway(0)["pid"], signal.SIGSTOP)
+    try:
+        new = AmqpReader(second, "frozen", partition_id="0", owner_level=2)
+        assert eventually(lambda: new.bodies == ["before"])
+        publish(second, "frozen", "after")
+        assert eventually(lambda: new.bodies == ["before", "after"])
+    finally:
+        os.kill(cluster.gateway(0)["pid"], signal.SIGCONT)
+
+    assert eventually(lambda: bool(old.errors))
+    assert old.bodies == ["before"]
+    # The gateway takes part again, in a new session.
+    late = AmqpReader(first, "frozen", partition_id="0", owner_level=3)
+    assert eventually(lambda: late.bodies == ["before", "after"])
+    for reader in (old, new, late):
+        reader.close()
 
 
 class Sender(threading.Thread):

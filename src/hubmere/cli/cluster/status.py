@@ -52,7 +52,13 @@ def _status(upstream: Upstream, control: ControlLog) -> dict[str, Any]:
         ],
         "places": sum(len(place.holders) for place in state.places.values()),
         "rows": len(state.rows),
-        "controlLog": {"start": control.log_start, "end": state.next_offset},
+        # The gateway that began first writes the snapshots.
+        "roles": {"snapshots": alive[0].session} if (alive := state.alive()) else {},
+        "controlLog": {
+            "start": control.log_start,
+            "end": state.next_offset,
+            "length": state.next_offset - control.log_start,
+        },
         "snapshot": None if state.snapshot is None else asdict(state.snapshot),
         "digest": state.digest,
     }
