@@ -81,3 +81,13 @@ def test_garbage_is_collected_once_the_node_is_ready() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, timeout=100)
 
     assert "collecting: True frozen: True" in done.stdout, done.stderr
+
+
+def test_node_starts_without_libraries_that_it_may_never_need() -> None:
+    """Together they take 5 MB: codecs, regular expressions of groups, an HTTP client, readers of captured files."""
+    unneeded = {"cramjam", "re2", "http.client", "urllib.request", "decimal", "difflib", "joserfc", "fastavro"}
+    program = "import sys, hubmere.cli.entry, hubmere.node.process; print(*sys.modules)"
+
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+
+    assert not unneeded & set(loaded.stdout.split())

@@ -2,7 +2,8 @@
 
 A listing examines a bounded number of folder entries and returns the newest files. A name is only opened if it is one
 that Capture gives to files of the hub, and symbolic links are not followed, so that nothing outside of the destination
-can be read. Nothing of Spark is loaded; Parquet needs `pyarrow`, which is imported when such a file is opened.
+can be read. Nothing of Spark is loaded; what reads a format is imported when a file of it is opened, and Parquet needs
+`pyarrow`.
 """
 
 import heapq
@@ -18,7 +19,6 @@ from hubmere.model.captured_files import CapturedEvents, CapturedHub, FileFilter
 from hubmere.model.entity import CaptureEncoding
 from hubmere.model.errors import NotFound, NotSupported
 from hubmere.model.extras import install_command
-from hubmere.pipeline.capture.files.avro_events import AvroEvents
 from hubmere.pipeline.capture.files.names import DELTA_FORMAT, EXTENSIONS, NamedWindow, NameFormat
 
 # Entries of folders that one listing examines: some tenths of a second of work.
@@ -57,10 +57,16 @@ class CapturedFolders:
             raise NotFound(name)
         file = _open(_folder(hub), name)
         try:
-            return _parquet_events(file, name, first) if name.endswith(_PARQUET) else AvroEvents(file, name, first)
+            return (_parquet_events if name.endswith(_PARQUET) else _avro_events)(file, name, first)
         except BaseException:
             file.close()
             raise
+
+
+def _avro_events(file: BinaryIO, name: str, first: int) -> CapturedEvents:
+    from hubmere.pipeline.capture.files.avro_events import AvroEvents
+
+    return AvroEvents(file, name, first)
 
 
 def _parquet_events(file: BinaryIO, name: str, first: int) -> CapturedEvents:

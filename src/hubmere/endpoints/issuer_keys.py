@@ -2,11 +2,11 @@
 
 OpenID Connect Discovery 1.0, sections 3 and 4: the document lies below the issuer's address and names the same issuer.
 The broker decides when keys are fetched (`broker.IssuerKeys`). Requests are made in worker threads, without redirects,
-with limits on time and size. Endpoints may not import `client`, which has an HTTP client of its own.
+with limits on time and size. Endpoints may not import `client`, which has an HTTP client of its own. Python's client is
+loaded for the first request: many nodes trust no issuer.
 """
 
 import asyncio
-import http.client
 import json
 import logging
 import ssl
@@ -98,16 +98,16 @@ def post_form(url: str, form: Mapping[str, str], ca_file: str | None) -> tuple[i
 def _request(
     method: str, url: str, ca_file: str | None, content: bytes | None, headers: Mapping[str, str]
 ) -> tuple[int, bytes]:
+    from http.client import HTTPConnection, HTTPException, HTTPSConnection
+
     parts = urlsplit(url)
-    connection: http.client.HTTPConnection
+    connection: HTTPConnection
     try:
         if parts.scheme == "http":
-            connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_SOCKET_SECONDS)
+            connection = HTTPConnection(parts.hostname or "", parts.port, timeout=_SOCKET_SECONDS)
         else:
             context = ssl.create_default_context(cafile=ca_file)
-            connection = http.client.HTTPSConnection(
-                parts.hostname or "", parts.port, timeout=_SOCKET_SECONDS, context=context
-            )
+            connection = HTTPSConnection(parts.hostname or "", parts.port, timeout=_SOCKET_SECONDS, context=context)
         try:
             target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
             connection.request(method, target, body=content, headers=dict(headers))
@@ -115,7 +115,7 @@ def _request(
             body = response.read(MAX_DOCUMENT_BYTES + 1)
         finally:
             connection.close()
-    except (OSError, http.client.HTTPException, ValueError) as error:
+    except (OSError, HTTPException, ValueError) as error:
         raise FetchFailed(f"{parts.netloc}: {error or type(error).__name__}") from error
     if len(body) > MAX_DOCUMENT_BYTES:
         raise FetchFailed(f"a document of {parts.netloc} has more than {MAX_DOCUMENT_BYTES} bytes")

@@ -2,15 +2,14 @@
 
 Decompressing foreign bytes never takes more memory than the caller allows: the output buffer starts near the size that
 the data announces and grows only up to the limit. Snappy comes in two forms, bare blocks (librdkafka) and blocks framed
-by xerial's stream format (Java, kafka-python); the magic bytes distinguish them.
+by xerial's stream format (Java, kafka-python); the magic bytes distinguish them. The library of the codecs is loaded
+with the first compressed batch: it takes 1.6 MB, and many nodes never meet one.
 """
 
 from collections.abc import Callable
 from enum import IntEnum
 from struct import Struct, unpack_from
 from typing import Final
-
-import cramjam
 
 from hubmere.records.faults import UnreadableRecords
 
@@ -44,12 +43,20 @@ _BUFFER_FULL: Final = "failed to write whole buffer"
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"  # version 1, readable since version 1
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024  # what xerial's own writer uses
+# The parts of the library that have the other codecs.
+_STREAMS: Final[dict[int, str]] = {Codec.GZIP: "gzip", Codec.LZ4: "lz4", Codec.ZSTD: "zstd"}
 _BLOCK_LENGTH: Final = Struct(">i")
 
 
 def compress(codec: Codec, data: Buffer) -> bytes:
     """Compress the records of a batch; snappy in xerial's framing, which every client reads."""
-    return _COMPRESS[codec](data)
+    if codec == Codec.NONE:
+        return bytes(data)
+    if codec == Codec.SNAPPY:
+        return _compress_snappy(data)
+    import cramjam
+
+    return bytes(getattr(cramjam, _STREAMS[codec]).compress(bytes(data)))
 
 
 def decompress(codec: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
@@ -63,13 +70,16 @@ def decompress_to_buffer(codec: int, data: Buffer, max_bytes: int = MAX_DECOMPRE
         return data
     if codec == Codec.SNAPPY:
         return _decompress_snappy(bytes(data), max_bytes)
-    decode_into = _DECOMPRESS_INTO.get(codec)
-    if decode_into is None:
+    stream = _STREAMS.get(codec)
+    if stream is None:
         raise UnreadableRecords(f"compression {codec} is not known")
-    return _decompress_stream(decode_into, bytes(data), max_bytes)
+    return _decompress_stream(stream, bytes(data), max_bytes)
 
 
-def _decompress_stream(decode_into: Callable[[bytes, bytearray], int], data: bytes, max_bytes: int) -> memoryview:
+def _decompress_stream(stream: str, data: bytes, max_bytes: int) -> memoryview:
+    import cramjam
+
+    decode_into: Callable[[bytes, bytearray], int] = getattr(cramjam, stream).decompress_into
     capacity = min(max_bytes, max(_FIRST_GUESS_BYTES, len(data) * _GUESSED_RATIO))
     while True:
         out = bytearray(capacity)
@@ -107,6 +117,8 @@ def _next_block(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _decompress_block(block: bytes, max_bytes: int) -> bytes:
+    import cramjam
+
     try:
         size_bytes = cramjam.snappy.decompress_raw_len(block)
         if size_bytes > max_bytes:
@@ -117,6 +129,8 @@ def _decompress_block(block: bytes, max_bytes: int) -> bytes:
 
 
 def _compress_snappy(data: Buffer) -> bytes:
+    import cramjam
+
     view = memoryview(data)
     out = bytearray(_XERIAL_HEADER)
     for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
@@ -124,18 +138,3 @@ def _compress_snappy(data: Buffer) -> bytes:
         out += _BLOCK_LENGTH.pack(len(block))
         out += block
     return bytes(out)
-
-
-_COMPRESS: Final[dict[Codec, Callable[[Buffer], bytes]]] = {
-    Codec.NONE: bytes,
-    Codec.GZIP: lambda data: bytes(cramjam.gzip.compress(bytes(data))),
-    Codec.SNAPPY: _compress_snappy,
-    Codec.LZ4: lambda data: bytes(cramjam.lz4.compress(bytes(data))),
-    Codec.ZSTD: lambda data: bytes(cramjam.zstd.compress(bytes(data))),
-}
-
-_DECOMPRESS_INTO: Final[dict[int, Callable[[bytes, bytearray], int]]] = {
-    Codec.GZIP: cramjam.gzip.decompress_into,
-    Codec.LZ4: cramjam.lz4.decompress_into,
-    Codec.ZSTD: cramjam.zstd.decompress_into,
-}

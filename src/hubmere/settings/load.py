@@ -5,7 +5,6 @@ the effective value is checked: an overridden one cannot be wrong. Reads the con
 no port, creates no folder.
 """
 
-import difflib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -60,6 +59,8 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str], config: Path |
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """What was expected instead of an unknown name: the closest known one, or where all are listed."""
+    import difflib  # only a mistake needs it
+
     near = difflib.get_close_matches(word, list(known), n=1)
     return f"a known name; did you mean {near[0]}?" if near else "a known name; docs/reference/settings.md lists them"
 

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
-from xml.sax.saxutils import escape
 
 from hubmere.broker import CoordinationRefused, blob_storage
 from hubmere.broker import refusals as coordination
@@ -246,7 +245,8 @@ class Tracking:
 
 def xml_text(text: str) -> str:
     """Text escaped for the content of an XML element."""
-    return escape(_NOT_XML.sub("\ufffd", text))
+    # `xml.sax.saxutils` has the same, and loads an HTTP client.
+    return _NOT_XML.sub("\ufffd", text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def full_text(refusal: Refusal, tracking: Tracking) -> str:

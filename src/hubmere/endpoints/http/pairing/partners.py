@@ -8,18 +8,18 @@ One task per pairing sends the copies that the partner lacks (`broker/management
 3. While nothing changes it sends one copy every few seconds, to learn whether the partner has failed over. If so, it
    releases the alias, which the partner serves from then on.
 
-Requests are made in worker threads, one at a time per pairing.
+Requests are made in worker threads, one at a time per pairing. The HTTP client is loaded for the first of them.
 """
 
 import asyncio
 import contextlib
-import http.client
 import json
 import logging
 import ssl
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 from hubmere.broker import Actor, Broker, Copy, HubCopy, Outbox, copies_of
@@ -36,6 +36,9 @@ from hubmere.model.clock import Clock
 from hubmere.model.entity import AccessRule, GeoAlias, Namespace
 from hubmere.model.errors import Conflict, NotFound, Refusal
 from hubmere.model.names import AliasName, fold
+
+if TYPE_CHECKING:
+    from http.client import HTTPConnection
 
 log = logging.getLogger("hubmere.partners")
 
@@ -72,10 +75,12 @@ class _PartnerConnection:
 
     def __init__(self, partner: Partner) -> None:
         self._partner = partner
-        self._connection: http.client.HTTPConnection | None = None
+        self._connection: HTTPConnection | None = None
 
     def request(self, method: str, alias: str, below: str, body: Json | None) -> None:
         """Send a request; raises the refusal."""
+        from http.client import HTTPException
+
         group = f"/subscriptions/{DEFAULT_SUBSCRIPTION}/resourceGroups/{DEFAULT_RESOURCE_GROUP}/providers/{PROVIDER}"
         path = f"{group}/namespaces/{self._partner.name}/disasterRecoveryConfigs/{quote(alias)}/replica{below}"
         headers = {"Authorization": f"Bearer {self._partner.token}", "Content-Type": "application/json"}
@@ -84,7 +89,7 @@ class _PartnerConnection:
             connection.request(method, path, None if body is None else json.dumps(body).encode(), headers)
             response = connection.getresponse()
             content = response.read()
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, HTTPException) as error:
             self.close()
             why = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
             raise PartnerUnreachable(self._partner.name, why) from error
@@ -99,14 +104,16 @@ class _PartnerConnection:
         if connection is not None:
             connection.close()
 
-    def _open(self) -> http.client.HTTPConnection:
+    def _open(self) -> "HTTPConnection":
+        from http.client import HTTPConnection, HTTPSConnection
+
         parts = urlsplit(self._partner.url)
         host = parts.hostname or ""
         if parts.scheme == "http":
-            return http.client.HTTPConnection(host, parts.port, timeout=_TIMEOUT_S)
+            return HTTPConnection(host, parts.port, timeout=_TIMEOUT_S)
         context = ssl.create_default_context(cafile=self._partner.ca_file)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        return http.client.HTTPSConnection(host, parts.port, timeout=_TIMEOUT_S, context=context)
+        return HTTPSConnection(host, parts.port, timeout=_TIMEOUT_S, context=context)
 
 
 def _error_message(content: bytes) -> str:
