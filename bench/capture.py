@@ -3,7 +3,7 @@
     python -m bench.capture [--events 1000000] [--rounds 2]
 
 One node on this machine's disk, `local[2]`, 1 KB events in four partitions, files in a folder, synchronised before they
-are published. `capture` is the whole job: query start, planning, reading over the network, encoding, publishing.
+are published. `capture` is the whole job: planning, reading over the network, encoding, publishing.
 `encoder` is the encoder alone, on one core; `fastavro` writes the same events from ready-made Python objects, on one
 core. Rounds are interleaved and the best is kept: read the ratios.
 """
@@ -30,8 +30,10 @@ from hubmere.client.consumer import Fetched, HubReader
 from hubmere.client.producer import HubProducer, producer_id_of
 from hubmere.pipeline.capture.files.avro import AvroFile
 from hubmere.pipeline.capture.files.schema import SCHEMA
+from hubmere.pipeline.capture.hub import HubCapture
 from hubmere.pipeline.capture.job import Application
 from hubmere.pipeline.capture.node_client import NodeClient
+from hubmere.pipeline.capture.plan import read_hub
 from hubmere.pipeline.decode import visible_batches
 from hubmere.records.records import encode_batch
 from hubmere.settings import HubSetting
@@ -42,7 +44,7 @@ PARTITIONS = 4
 SIZE_LIMIT_BYTES = 64 * 1024 * 1024
 FASTAVRO_EVENTS = 30_000
 TOKEN = "bench"
-SMALL_SECONDS = 20.0
+SMALL_ROUNDS = 8
 NAME_FORMAT = "{Namespace}/{EventHub}/{PartitionId}/{Year}/{Month}/{Day}/{Hour}/{Minute}/{Second}"
 
 
@@ -132,29 +134,29 @@ def publish_few(client: Client, hub: str, name: str) -> None:
 
 
 def micro_batches(spark: SparkSession, node: Node, client: Client, hub: str) -> None:
-    """What a look at open windows costs, and a micro-batch of a small file for each partition."""
+    """The time of a check of windows that stay open, and of a micro-batch with a small file for each partition."""
+    checks: list[float] = []
+    batches: list[float] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with a_door(node, a_hub(node, hub, folder / "out", 1)) as door:
-            application = Application(spark.sparkContext, door, str(folder / "checkpoints"), once=False)
-            running = threading.Thread(target=application.run)
-            running.start()
-            progress: dict[int, tuple[int, float]] = {}
-            deadline = time.monotonic() + SMALL_SECONDS
-            while time.monotonic() < deadline:
-                publish_few(client, hub, f"{deadline - time.monotonic()}")
-                for query in spark.streams.active:
-                    for each in query.recentProgress:
-                        took_ms = each["durationMs"]
-                        progress[each["batchId"]] = (each["numInputRows"], took_ms.get("triggerExecution", 0))
-                        empty = took_ms.get("latestOffset", 0)
-                time.sleep(1.5)
-            application.stop()
-            running.join()
-    small = [took_ms for rows, took_ms in progress.values() if rows]
-    if small:
-        print(f"  a look at windows that stay open: {empty} ms")
-        print(f"  a micro-batch of {PARTITIONS} small files: {statistics.median(small[1:] or small):.0f} ms")
+        at = {"bootstrap": node.kafka, "security": "SASL_PLAINTEXT", "caFile": None}
+        plan = read_hub({**a_hub(node, hub, folder / "out", 1), "at": at})
+        capture = HubCapture(spark.sparkContext, plan, str(folder / "checkpoint"), once=False, on_change=lambda: None)
+        for number in range(SMALL_ROUNDS):
+            capture.run()
+            began = time.perf_counter()
+            capture.run()
+            checks.append(time.perf_counter() - began)
+            publish_few(client, hub, f"{number}")
+            # Until the window of the events has ended.
+            time.sleep(2.1)
+            began = time.perf_counter()
+            capture.run()
+            batches.append(time.perf_counter() - began)
+            assert capture.error is None, capture.error
+        capture.close()
+    print(f"  a check of windows that stay open: {statistics.median(checks[1:]) * 1e3:.0f} ms")
+    print(f"  a micro-batch of {PARTITIONS} small files: {statistics.median(batches[1:]) * 1e3:.0f} ms")
 
 
 def best(rounds: int, works: dict[str, Callable[[], float]]) -> dict[str, float]:
