@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup install for-run for-tests for-lint for-docs for-everything run wheel test test-rest test-all foreign js-clients java-clients go-clients rust-clients period-clients axe kafka-jars lint format bench torture spark-versions browser docs changelog clean
+.PHONY: help setup install for-run for-tests for-lint for-docs for-everything run wheel test test-rest test-all foreign js-clients java-clients go-clients rust-clients period-clients axe kafka-jars keycloak lint format bench torture spark-versions browser docs changelog clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,7 @@ foreign: for-tests ## fetch the foreign clients and the browser that tests drive
 	-@$(MAKE) --no-print-directory axe
 	-@$(MAKE) --no-print-directory java-clients
 	-@$(MAKE) --no-print-directory kafka-jars
+	-@$(MAKE) --no-print-directory keycloak
 	-@$(MAKE) --no-print-directory go-clients
 	-@$(MAKE) --no-print-directory rust-clients
 	-@$(MAKE) --no-print-directory period-clients
@@ -77,6 +78,9 @@ js-clients java-clients go-clients rust-clients period-clients: for-tests
 
 axe: for-tests ## fetch axe-core, by which the portal's pages are checked for accessibility
 	@$(BIN)/python tests/conformance/clients.py axe
+
+keycloak: for-tests ## fetch Keycloak, the identity provider that tests sign in with
+	@$(BIN)/python tests/conformance/clients.py keycloak
 
 kafka-jars: for-tests ## fetch Apache Kafka: its broker, tools, clients, Connect and Streams, that tests and bench drive
 	@$(BIN)/python tests/conformance/clients.py kafka

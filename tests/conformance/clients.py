@@ -1,6 +1,7 @@
 """Where foreign clients of other languages are, and how they get there: packages, jars and programs under `.cache`.
 
-`python tests/conformance/clients.py js java kafka go rust period` installs what is missing; `make foreign` calls it.
+`python tests/conformance/clients.py js java kafka keycloak go rust period` installs what is missing; `make foreign`
+calls it.
 Where a tool or a registry cannot be reached it says so and ends well: tests that need the clients are then skipped with
 the same reason.
 """
@@ -11,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -30,7 +32,9 @@ GO_MOD = _HERE / "go" / "go.mod"
 CARGO_TOML = _HERE / "rust" / "Cargo.toml"
 
 # The plugin is named in full: the one that comes with Maven differs from version to version.
-_COPY_JARS = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+_MAVEN_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
+_COPY_JARS = f"{_MAVEN_DEPENDENCIES}:copy-dependencies"
+_COPY_FILE = f"{_MAVEN_DEPENDENCIES}:copy"
 # Some hundred packages over a slow line.
 _INSTALL_SECONDS = 900
 # The oldest Node.js that the clients under test say they run on.
@@ -257,6 +261,33 @@ def _pom(jars: Jars) -> str:
     )
 
 
+# --- Keycloak ---------------------------------------------------------------------------------------------------------
+
+
+KEYCLOAK = CACHE / "keycloak"
+KEYCLOAK_VERSION = "26.4.5"
+
+
+def keycloak() -> Path:
+    """The folder of Keycloak, an identity provider."""
+    if not _is_current(KEYCLOAK, KEYCLOAK_VERSION.encode()):
+        raise NotInstalled("Keycloak is not there: make keycloak")
+    return KEYCLOAK / f"keycloak-{KEYCLOAK_VERSION}"
+
+
+def install_keycloak() -> None:
+    """Fetch its distribution, which Maven has as an archive."""
+    shutil.rmtree(KEYCLOAK, ignore_errors=True)
+    KEYCLOAK.mkdir(parents=True)
+    artifact = f"-Dartifact=org.keycloak:keycloak-quarkus-dist:{KEYCLOAK_VERSION}:tar.gz"
+    _run([java_tool("mvn"), "-B", "-q", _COPY_FILE, artifact, f"-DoutputDirectory={KEYCLOAK}"], KEYCLOAK)
+    for archive in KEYCLOAK.glob("*.tar.gz"):
+        with tarfile.open(archive) as opened:
+            opened.extractall(KEYCLOAK, filter="data")
+        archive.unlink()
+    _mark(KEYCLOAK, KEYCLOAK_VERSION.encode())
+
+
 # --- Go and Rust ------------------------------------------------------------------------------------------------------
 
 
@@ -408,6 +439,7 @@ _INSTALLERS: dict[str, tuple[Callable[[], Path], Callable[[], None]]] = {
     "kafka": (all_kafka_jars, install_kafka),
     "go": (go_program, install_go),
     "rust": (rust_program, install_rust),
+    "keycloak": (keycloak, install_keycloak),
     "period": (period_clients, install_period),
 }
 
