@@ -1,4 +1,4 @@
-"""Object stores on this machine: Azurite, and an S3 server."""
+"""Object stores on this machine: Azurite, a node, and an S3 server."""
 
 import re
 import subprocess
@@ -10,6 +10,7 @@ import pytest
 
 from client.hubs import Hubs
 from conformance.clients import NotInstalled, js_clients, node
+from hubmere.testing import Node
 from pipeline.capture.plans import PlanServer, a_plan_server
 from pipeline.capture.stores import ACCOUNT, KEY, Store, s3_client
 
@@ -53,12 +54,30 @@ def s3_endpoint() -> Iterator[str]:
 
 @pytest.fixture
 def azure_store(azurite: str) -> Store:
-    """An empty container."""
+    """An empty container of Azurite."""
+    return _azure_store(azurite)
+
+
+def _azure_store(endpoint: str) -> Store:
     from azure.storage.blob import ContainerClient
 
     name = f"captured-{uuid4().hex[:8]}"
-    ContainerClient(azurite, name, credential={"account_name": ACCOUNT, "account_key": KEY}).create_container()
-    return Store(url=f"az://{ACCOUNT}/{name}/below", options={"endpoint": azurite, "account_key": KEY})
+    with ContainerClient(endpoint, name, credential={"account_name": ACCOUNT, "account_key": KEY}) as client:
+        client.create_container()
+    return Store(url=f"az://{ACCOUNT}/{name}/below", options={"endpoint": endpoint, "account_key": KEY})
+
+
+@pytest.fixture(scope="session")
+def own_storage() -> Iterator[str]:
+    """The Blob endpoint of a node, with the same account as Azurite; gives its endpoint with the account."""
+    with Node(settings={"memory": True, "blob_development_account": True}) as running:
+        yield f"{running.http}/{ACCOUNT}"
+
+
+@pytest.fixture
+def own_store(own_storage: str) -> Store:
+    """An empty container of a node."""
+    return _azure_store(own_storage)
 
 
 @pytest.fixture
@@ -72,12 +91,15 @@ def s3_store(s3_endpoint: str) -> Store:
     return Store(url=f"s3://{name}/below", options=options)
 
 
-@pytest.fixture(params=["file", pytest.param("az", marks=pytest.mark.full), "s3"])
+_FIXTURES = {"az": "azure_store", "node": "own_store", "s3": "s3_store"}
+
+
+@pytest.fixture(params=["file", pytest.param("az", marks=pytest.mark.full), "node", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     """Each kind of destination, empty."""
     if request.param == "file":
         return Store(url=(tmp_path / "captured").as_uri(), options={})
-    found: Store = request.getfixturevalue("azure_store" if request.param == "az" else "s3_store")
+    found: Store = request.getfixturevalue(_FIXTURES[request.param])
     return found
 
 

@@ -1,6 +1,9 @@
 """One contract for every destination: no half file is seen, a repeat changes nothing, nothing is overwritten."""
 
+from urllib.parse import urlsplit
+
 import pytest
+from azure.storage.blob import ContainerClient
 
 from hubmere.pipeline.capture.destinations import DestinationFailed, InvalidDestination, NameTaken, destination_of
 from hubmere.pipeline.capture.files.avro import SPAN_KEY
@@ -120,6 +123,24 @@ def test_error_for_a_wrong_credential_does_not_contain_it(azurite: str) -> None:
 
     assert wrong not in str(failure.value)
     assert "403" in str(failure.value)
+
+
+def test_captured_file_of_a_node_is_read_by_the_storage_library(own_store: Store) -> None:
+    """Code that reads captured blobs through azure-storage-blob works against the node: lists, whole and in ranges."""
+    own_store.opened().publish(NAME, SPAN, written(own_store, size=LARGE))
+    container = urlsplit(own_store.url).path.strip("/").partition("/")[0]
+    credential = {"account_name": ACCOUNT, "account_key": own_store.options["account_key"]}
+
+    with ContainerClient(own_store.options["endpoint"], container, credential=credential) as client:
+        folders = [item.name for item in client.walk_blobs("below/shop/")]
+        (found,) = client.list_blobs(name_starts_with="below/shop/orders/0/2026/")
+        body = client.download_blob(found.name).readall()
+        middle = client.download_blob(found.name, offset=9_000_000, length=3).readall()
+
+    assert folders == ["below/shop/orders/"]
+    assert found.name == f"below/{NAME}"
+    assert body == content(SPAN) + b"x" * LARGE
+    assert middle == b"xxx"
 
 
 @pytest.mark.parametrize("url", ["ftp://x/y", "az://account", "s3://", "file://elsewhere/x", "file:relative"])
