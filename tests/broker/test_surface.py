@@ -32,7 +32,8 @@ HubCaptureStatus HubCopy HubInfo HubReplica HubReport HubView IssuerKeys JobRepo
 JoinResponse Judge KeysPending LAG_BOUNDS_S LinkRole LinkView LiveConnection LogOpening LoopLag MAX_DESCRIBED
 MAX_LINK_VIEWS MAX_OPENING_WAIT_S MalformedBytes MalformedKeys Manager MemberView NamedPartition NamespaceView
 NewFile Outbox OverLimit PartitionCaptureStatus PartitionInfo PartitionRead PartitionReader PartitionReport
-PartitionView Peek PendingOffset Phase PlannedHub PlannedOffset Principal ProcessorPosition Publisher Reader
+PartitionView Peek PendingOffset Phase PlannedHub PlannedOffset Principal ProcessorGroup
+ProcessorPosition ProcessorState Processors Publisher Reader
 Reset ResetKind Resource RuleReplica RunCoalescer RunPart SharedAccessSignature SharedKey Steal Supervision
 SyncRequest SyncResponse TopicPartition Tracer Traffic Transaction TrustedKey Waiting blob_storage copies_of
 display_text leader_epoch_refusal read_key_set refusals segment_lifetime_ms shared_limit_bytes split_run

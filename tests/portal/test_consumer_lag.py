@@ -1,5 +1,9 @@
 """Positions and lag of consumers of every protocol."""
 
+from unittest.mock import patch
+
+from hubmere.broker.blobs.accounts import BlobAccounts
+from hubmere.broker.blobs.processors import ProcessorPartition
 from hubmere.portal.consumer_lag import consumer_positions, lag_by_group
 from hubmere.store.catalog.runtime_state import Checkpoint, GroupOffset, Ownership
 from hubmere.store.catalog.view import Put
@@ -18,7 +22,7 @@ def test_readers_checkpoints_and_kafka_groups_are_side_by_side(harness: PortalHa
         Put(GroupOffset(namespace="hubmere", group_id="billing", hub_uid=other, partition=0, sequence=0)),
     )
 
-    found = consumer_positions(harness.broker, harness.hub.view)
+    found = consumer_positions(harness.broker, harness.hub.view, harness.clock.now_ms())
 
     shown = [(row.group, row.protocol, row.reader, row.epoch, row.position, row.lag) for row in found]
     assert shown == [
@@ -36,7 +40,7 @@ def test_lag_counts_each_partition_once(harness: PortalHarness) -> None:
     uid = harness.hub.entity.uid
     harness.catalog.apply(Put(Checkpoint(hub_uid=uid, group_name="$default", partition=0, sequence=0)))
 
-    lags = lag_by_group(consumer_positions(harness.broker, harness.hub.view))
+    lags = lag_by_group(consumer_positions(harness.broker, harness.hub.view, harness.clock.now_ms()))
 
     assert lags == {"$Default": 2}
 
@@ -49,7 +53,20 @@ def test_lag_excludes_events_that_retention_deleted(harness: PortalHarness) -> N
     uid = harness.hub.entity.uid
     harness.catalog.apply(Put(Checkpoint(hub_uid=uid, group_name="$default", partition=0, sequence=-1)))
 
-    [row] = consumer_positions(harness.broker, harness.hub.view)
+    [row] = consumer_positions(harness.broker, harness.hub.view, harness.clock.now_ms())
 
     first = harness.hub.log(0).state.log_start
     assert row.lag == 2 - first
+
+
+def test_checkpoints_in_blobs_are_positions_of_their_group(harness: PortalHarness) -> None:
+    """Processors of the SDKs keep their state in blobs; their lag stands beside that of Kafka groups."""
+    harness.publish(b"a", b"b", b"c")
+    stored = ProcessorPartition(
+        host="localhost", hub="orders", group="$default", partition="0", container="c", account="a", owner="worker-7",
+        sequence=0,
+    )  # fmt: skip
+    with patch.object(BlobAccounts, "processor_partitions", return_value=[stored]):
+        [row] = consumer_positions(harness.broker, harness.hub.view, harness.clock.now_ms())
+
+    assert (row.group, row.protocol, row.reader, row.position, row.lag) == ("$Default", "Checkpoint", "worker-7", 1, 2)

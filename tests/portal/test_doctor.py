@@ -15,13 +15,12 @@ from hubmere.portal import doctor
 from hubmere.portal.doctor import (
     CONTEST_CHANGES,
     STALLED_SECONDS,
-    Finding,
     Observer,
-    Severity,
     Snapshot,
     findings,
     links_by_reader,
 )
+from hubmere.portal.finding import Finding, Severity
 from hubmere.portal.sampler import COUNTERS, NO_RATES, Rates
 from portal.builders import PortalHarness
 

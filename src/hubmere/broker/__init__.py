@@ -91,6 +91,7 @@ from hubmere.broker.management.outbox import Copy, HubCopy, Outbox, copies_of
 from hubmere.broker.management.replica import Claim, GroupReplica, HubReplica, RuleReplica
 from hubmere.broker.opening import MAX_WAIT_S as MAX_OPENING_WAIT_S
 from hubmere.broker.opening import LogOpening, Waiting
+from hubmere.broker.processors import ProcessorGroup, Processors, ProcessorState
 from hubmere.broker.publish import OverLimit, Publisher, RunPart
 from hubmere.broker.read import PartitionRead, PartitionReader, Reader, Steal, leader_epoch_refusal
 from hubmere.broker.revocation import Judge
@@ -169,7 +170,10 @@ __all__ = [
     "Traffic",
     # blob storage: a package with a surface of its own
     "blob_storage",
+    "ProcessorGroup",
     "ProcessorPosition",
+    "ProcessorState",
+    "Processors",
     # Capture
     "CAPTURE_STARTING",
     "CapturedFile",

@@ -30,6 +30,7 @@ from hubmere.broker.management.outbox import Outboxes
 from hubmere.broker.management.replica import Replicas
 from hubmere.broker.network import require_address
 from hubmere.broker.places import Places
+from hubmere.broker.processors import Processors
 from hubmere.broker.publish import Publisher
 from hubmere.broker.quotas.application_groups import FREE, ClientQuota
 from hubmere.broker.quotas.auto_inflate import QUIET_SECONDS
@@ -170,6 +171,7 @@ class Broker:
         self.replicas = Replicas(catalog, book, self.manager.submit)
         self.outboxes = Outboxes()
         self.recovery = Recovery(engine, self._namespaces)
+        self.processors = Processors(self.blob_accounts, self._namespace_for_host, self.audit)
         self.coordinators = Coordinators(catalog, self._namespaces, self.audit)
         self.upkeep = Upkeep(self._namespaces, self.coordinators, self.manager, self.captures, quiet_s=quiet_s)
         self.default_partition_count = default_partition_count

@@ -237,6 +237,12 @@ def doctor(
             "--clients", help="Instead, check on a running node whether clients can use the advertised addresses."
         ),
     ] = False,
+    processors: Annotated[
+        bool,
+        typer.Option(
+            "--processors", help="Instead, check the checkpoints and owners of event processors on a running node."
+        ),
+    ] = False,
     ready_file: Annotated[
         Path | None,
         typer.Option(
@@ -254,6 +260,8 @@ def doctor(
     if clients:
         _check_clients(ready_file or _data_folder(data) / _READY_FILE)
     folder = _data_folder(data)
+    if processors:
+        _check_processors(folder)
     if not (folder / _LOGS).is_dir():
         fail(Exit.FAILED, f"{folder} is not the data folder of a node: it has no folder {_LOGS}")
     lock = acquire_lock(folder)
@@ -280,6 +288,17 @@ def _check_clients(ready_file: Path) -> NoReturn:
     for address, problem in check_addresses(ready):
         problems += bool(problem)
         print(f"wrong    {address}: {problem}" if problem else f"checked  {address}")
+    raise typer.Exit(Exit.FAILED if problems else Exit.OK)
+
+
+def _check_processors(folder: Path) -> NoReturn:
+    """Print for each partition of an event processor whether something is wrong, and end."""
+    from hubmere.cli.processor_check import check_processors
+
+    problems = 0
+    for place, found in check_processors(folder):
+        problems += bool(found)
+        print(f"wrong    {place}: {found}" if found else f"checked  {place}")
     raise typer.Exit(Exit.FAILED if problems else Exit.OK)
 
 

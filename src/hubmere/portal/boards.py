@@ -207,7 +207,7 @@ class LagBoard:
         hub, range_s, session = self._hub(), self._range.seconds, self._context.session
         labels = {
             kafka_label(row.group) if row.protocol == "Kafka" else amqp_label(row.group): row.group
-            for row in consumer_positions(session.broker, hub)
+            for row in consumer_positions(session.broker, hub, session.clock.now_ms())
             if self._only is None or row.group == self._only
         }
         points: dict[str, list[Point]] = {}

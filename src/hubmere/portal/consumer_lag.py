@@ -35,15 +35,15 @@ class ConsumerPosition:
     lag: int
 
 
-def consumer_positions(broker: Broker, hub: HubView) -> list[ConsumerPosition]:
+def consumer_positions(broker: Broker, hub: HubView, now_ms: int) -> list[ConsumerPosition]:
     """All readers, checkpoints and committed offsets of a hub, sorted by group and partition."""
-    found = [*_readers(broker, hub), *_checkpoints(broker, hub), *_kafka(broker, hub)]
+    found = [*_readers(broker, hub), *_checkpoints(broker, hub, now_ms), *_kafka(broker, hub)]
     return sorted(found, key=lambda row: (row.group, row.partition, row.protocol))
 
 
-def amqp_positions(broker: Broker, hub: HubView, group: str) -> list[ConsumerPosition]:
+def amqp_positions(broker: Broker, hub: HubView, group: str, now_ms: int) -> list[ConsumerPosition]:
     """The readers and checkpoints of one consumer group of a hub, by partition."""
-    found = (*_readers(broker, hub), *_checkpoints(broker, hub))
+    found = (*_readers(broker, hub), *_checkpoints(broker, hub, now_ms))
     return sorted(
         (row for row in found if fold(row.group) == fold(group)), key=lambda row: (row.partition, row.protocol)
     )
@@ -88,8 +88,20 @@ def _readers(broker: Broker, hub: HubView) -> Iterator[ConsumerPosition]:
         )
 
 
-def _checkpoints(broker: Broker, hub: HubView) -> Iterator[ConsumerPosition]:
+def _checkpoints(broker: Broker, hub: HubView, now_ms: int) -> Iterator[ConsumerPosition]:
     entities = broker.entities
+    names = {fold(group.name): str(group.name) for group in entities.groups(hub.entity)}
+    for state in broker.processors.of_hub(hub.uid, now_ms):
+        stored = state.stored
+        yield ConsumerPosition(
+            group=names.get(fold(stored.group), stored.group),
+            protocol="Checkpoint",
+            partition=state.partition,
+            reader=stored.owner or "",
+            epoch=None,
+            position=None if stored.sequence is None else stored.sequence + 1,
+            lag=state.lag or 0,
+        )
     for group in entities.groups(hub.entity):
         for checkpoint in entities.checkpoints(hub.uid, group.name):
             owner = entities.find_ownership(hub.uid, group.name, checkpoint.partition)
@@ -210,5 +222,5 @@ class LagVisitor:
             return
         # Most hubs have neither readers nor checkpoints.
         readers = _readers(self.broker, hub) if hub.readers() else ()
-        for group, lag in lag_by_group((*readers, *_checkpoints(self.broker, hub))).items():
+        for group, lag in lag_by_group((*readers, *_checkpoints(self.broker, hub, self.clock.now_ms()))).items():
             yield GroupLag(hub.uid, amqp_label(group), lag)

@@ -8,7 +8,6 @@ says what is wrong, where, on which connection if the person may know it, and ho
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import NamedTuple
 
 from hubmere.broker import (
@@ -19,11 +18,14 @@ from hubmere.broker import (
     LinkRole,
     LinkView,
     NamespaceView,
+    ProcessorState,
     Reader,
     Steal,
 )
 from hubmere.model.errors import PartitionOpening, Refusal
 from hubmere.model.names import fold
+from hubmere.portal.finding import Finding, Severity
+from hubmere.portal.processor_checks import processor_findings
 from hubmere.portal.sampler import COUNTERS, Rates
 
 # A reader that has events to read but has not advanced for this long is stalled.
@@ -55,24 +57,6 @@ class ReaderLink:
 
     connection: ConnectionView
     link: LinkView
-
-
-class Severity(StrEnum):
-    """Severity of a finding."""
-
-    ERROR = "error"
-    WARNING = "warning"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One diagnosed problem and its remedy."""
-
-    severity: Severity
-    problem: str
-    location: str
-    description: str
-    remedy: str
 
 
 @dataclass(slots=True)
@@ -141,6 +125,7 @@ class Snapshot:
     reader_links: Mapping[Reader, ReaderLink] = field(default_factory=dict)
     # Conditions of the machine, such as a full disk.
     conditions: Sequence[Condition] = ()
+    processors: Sequence[ProcessorState] = ()
 
     def reader_label(self, reader: Reader | None) -> str:
         """The name of a reader in a sentence, with its connection if the person may know it."""
@@ -448,6 +433,11 @@ def _failing(snapshot: Snapshot) -> Iterator[Finding]:
             )
 
 
+def _processors(snapshot: Snapshot) -> Iterator[Finding]:
+    names = {hub.name for hub in snapshot.hubs}
+    yield from processor_findings(state for state in snapshot.processors if state.hub in names)
+
+
 def _skewed(snapshot: Snapshot) -> Iterator[Finding]:
     for hub in snapshot.hubs:
         for found in snapshot.observer.partition_problems(hub):
@@ -475,4 +465,5 @@ CHECKS: Sequence[Callable[[Snapshot], Iterator[Finding]]] = (
     _at_limit,
     _failing,
     _skewed,
+    _processors,
 )

@@ -4,13 +4,15 @@ from collections.abc import Sequence
 
 from nicegui import ui
 
-from hubmere.broker import ConnectionView, HubView
+from hubmere.broker import ConnectionView, HubView, ProcessorState
 from hubmere.portal import theme
-from hubmere.portal.doctor import Finding, Observer, Snapshot, findings, links_by_reader
+from hubmere.portal.doctor import Observer, Snapshot, findings, links_by_reader
+from hubmere.portal.finding import Finding
 from hubmere.portal.portal_session import PageContext
 
 # Maximum number of findings on the page.
 _MAX_FINDINGS = 50
+_PROCESSORS_SECONDS = 5.0
 
 
 class Doctor:
@@ -20,6 +22,8 @@ class Doctor:
         self._context = context
         self.observer = Observer()
         self.hubs: list[HubView] = []
+        self._processors: list[ProcessorState] = []
+        self._next_processors_at = 0.0
 
     def examine(self, connections: Sequence[ConnectionView] = ()) -> list[Finding]:
         """Observe the namespace once more; the findings name those of the given connections that are concerned."""
@@ -28,6 +32,10 @@ class Doctor:
         self.hubs = _readable_hubs(context)
         session.sampler.sample(context.namespace)
         self.observer.observe(self.hubs, now, now_ms)
+        if now >= self._next_processors_at:
+            # Every blob is read for this, so not at every refresh.
+            self._next_processors_at = now + _PROCESSORS_SECONDS
+            self._processors = session.broker.processors.states(context.namespace_name, now_ms)
         return findings(
             Snapshot(
                 namespace=context.namespace,
@@ -37,6 +45,7 @@ class Doctor:
                 now=now,
                 now_ms=now_ms,
                 conditions=session.broker.conditions.all(),
+                processors=self._processors,
                 connections=connections,
                 reader_links=links_by_reader(connections),
             )

@@ -23,6 +23,8 @@ class Column(Generic[T]):
     show: Callable[[T], object]
     sort: Callable[[T], Any] | None = None
     is_number: bool = False
+    # Whether a long text is broken into lines, so that the columns beside it stay visible.
+    wraps: bool = False
 
 
 # A button, so that the keyboard reaches it; the click goes on to the header cell, which sorts.
@@ -39,8 +41,9 @@ _BUTTONS_CELL = """<q-td :props="props">
   @click.stop="() => $parent.$emit('act', action, props.row.row_key)" /></q-td>"""
 
 
-# One row on a small screen: every column on a line of its own.
-_ITEM = """<div class="h-item"><div v-for="col in props.cols" :key="col.name" class="h-item-line">
+# One row on a small screen: every column that has a value on a line of its own.
+_ITEM = """<div class="h-item"><div v-for="col in props.cols" :key="col.name" class="h-item-line"
+  v-show="col.name === 'actions' || (col.value !== '' && col.value !== null)">
 <template v-if="col.name === 'actions'"><span></span><div><q-btn v-for="action in props.row.actions" :key="action"
   flat dense no-caps color="primary" :label="action" :aria-label="action + ' ' + props.row.row_key"
   @click.stop="() => $parent.$emit('act', action, props.row.row_key)" /></div></template>
@@ -141,7 +144,9 @@ class PagedTable(Generic[T]):
 
 
 def _column(column: Column[Any]) -> dict[str, object]:
+    wrapping = {"style": "white-space: normal; overflow-wrap: anywhere; min-width: 180px"} if column.wraps else {}
     return {
+        **wrapping,
         "name": column.name,
         "label": column.label,
         "field": column.name,

@@ -118,6 +118,7 @@ NAVIGATION: Sequence[NavigationEntry] = (
     NavigationEntry("", "Overview", "insights", Rights.ALL, is_for_readers=True),
     NavigationEntry("/explorer", "Explorer", "search", Rights.LISTEN | Rights.SEND),
     NavigationEntry("/groups", "Groups", "groups", Rights.LISTEN, is_for_readers=True),
+    NavigationEntry("/processors", "Processors", "sync", Rights.LISTEN, is_for_readers=True),
     NavigationEntry("/scale", "Scale", "speed", Rights.ALL, needs_namespace=True, is_for_readers=True),
     NavigationEntry("/capture", "Capture", "inventory_2", Rights.ALL, is_for_readers=True),
     NavigationEntry("/access", "Access", "vpn_key", Rights.MANAGE),

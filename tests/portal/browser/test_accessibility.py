@@ -10,40 +10,10 @@ from playwright.sync_api import Browser, expect
 
 from conformance.clients import NotInstalled, axe_script
 from hubmere.testing import Node
-from portal.browser.captured import FILE, add_captured_files
+from portal.browser.captured import add_captured_files
+from portal.browser.places import DIALOGS, PAGES
 from portal.browser.visitor import Visitor
 
-_PAGES = (
-    ("", "Overview"),
-    ("/hub?hub=orders", "orders"),
-    ("/explorer?hub=orders", "Explorer"),
-    ("/groups", "Consumer groups"),
-    ("/group?protocol=AMQP&hub=orders&group=$Default", "$Default"),
-    ("/scale", "Scale"),
-    ("/capture", "Capture"),
-    ("/captured?hub=archived", "Captured files"),
-    ("/access", "Access"),
-    ("/roles", "Role assignments"),
-    ("/network", "Network"),
-    ("/recovery", "Recovery"),
-    ("/links", "Links"),
-    ("/audit", "Audit"),
-)
-# A page, and the button on it that opens a dialog.
-_DIALOGS = (
-    ("", "Overview", "New event hub"),
-    ("/hub?hub=orders", "orders", "New consumer group"),
-    ("/hub?hub=orders", "orders", "Delete event hub"),
-    ("/explorer?hub=orders", "Explorer", "Send event"),
-    ("/explorer?hub=orders", "Explorer", "Open 0/0"),
-    ("/capture", "Capture", "Edit orders"),
-    (f"/captured?hub=archived&file={FILE}", "Captured files", "Open 0/0"),
-    ("/access", "Access", "New rule"),
-    ("/roles", "Role assignments", "Assign role"),
-    ("/network", "Network", "New application group"),
-    ("/recovery", "Recovery", "New alias"),
-    ("/recovery", "Recovery", "New namespace"),
-)
 _ANY_TEXT = re.compile(".+")
 _SERIOUS = ("serious", "critical")
 _OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
@@ -86,7 +56,7 @@ _IS_STILL = """() => !document.querySelector('[class*="-enter-from"], [class*="-
 def test_pages_have_no_serious_accessibility_problem(person: Visitor) -> None:
     """An operator may use a screen reader, a keyboard, or a bad screen."""
     problems = {}
-    for path, heading in _PAGES:
+    for path, heading in PAGES:
         person.open(path, heading)
         person.page.wait_for_function("() => window.socket && window.socket.connected")
         problems[heading] = _problems(person)
@@ -97,7 +67,7 @@ def test_pages_have_no_serious_accessibility_problem(person: Visitor) -> None:
 def test_dialogs_have_no_serious_accessibility_problem(person: Visitor) -> None:
     """Dialogs have names, and everything in them has a label."""
     problems = {}
-    for path, heading, button in _DIALOGS:
+    for path, heading, button in DIALOGS:
         person.open(path, heading)
         person.page.wait_for_function("() => window.socket && window.socket.connected")
         person.button(button).first.click()
@@ -119,7 +89,7 @@ def test_no_page_scrolls_sideways(browser: Browser, portal_node: Node, captured_
         visitor.enter(portal_node.admin_token)
         add_captured_files(visitor, captured_folder)
         overflows = {}
-        for path, heading in _PAGES:
+        for path, heading in PAGES:
             for width in (390, 768, 1280, 1920):
                 visitor.page.set_viewport_size({"width": width, "height": 900})
                 if width == 390:

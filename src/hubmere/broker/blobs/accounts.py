@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from hubmere.broker.blobs.access import BlobGrant, verify_signature
 from hubmere.broker.blobs.keys import StorageKeys
+from hubmere.broker.blobs.owner_moves import OwnerMoves
 from hubmere.broker.blobs.processors import ProcessorPartition, processor_partitions
 from hubmere.broker.blobs.refusals import BlobErrorCode, BlobRefused
 from hubmere.broker.blobs.service import BlobAccount
@@ -31,7 +32,8 @@ class BlobAccounts:
         self._catalog = catalog
         self._namespace = namespace
         self.keys = StorageKeys(catalog, first_keys, audit)
-        self._accounts = {name: BlobAccount(name, catalog, bodies) for name in first_keys}
+        self.owner_moves = OwnerMoves()
+        self._accounts = {name: BlobAccount(name, catalog, bodies, self.owner_moves) for name in first_keys}
 
     @property
     def names(self) -> tuple[str, ...]:

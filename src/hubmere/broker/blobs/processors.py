@@ -23,11 +23,21 @@ class ProcessorPartition:
     group: str
     partition: str
     container: str
+    account: str
     owner: str | None = None
     owned_ms: int | None = None
     sequence: int | None = None
     offset: str | None = None
     checkpoint_ms: int | None = None
+
+    @property
+    def ownership_name(self) -> str:
+        """The name of the blob that has the owner."""
+        return f"{self.host}/{self.hub}/{self.group}/ownership/{self.partition}"
+
+    def checkpoint_name(self, partition: int) -> str:
+        """The name of the blob with the checkpoint of a partition of the same processor."""
+        return f"{self.host}/{self.hub}/{self.group}/checkpoint/{partition}"
 
 
 def processor_partitions(blobs: Iterable[BlobRecord]) -> list[ProcessorPartition]:
@@ -36,7 +46,7 @@ def processor_partitions(blobs: Iterable[BlobRecord]) -> list[ProcessorPartition
     for blob, host, hub, group, kind, partition in _stored(blobs):
         key = (blob.account, blob.container, host, hub, group, partition.zfill(8))
         known = found.get(key) or ProcessorPartition(
-            host=host, hub=hub, group=group, partition=partition, container=blob.container
+            host=host, hub=hub, group=group, partition=partition, container=blob.container, account=blob.account
         )
         metadata = {name.lower(): value for name, value in decode_metadata(blob).items()}
         if kind == "ownership":

@@ -17,10 +17,12 @@ from hubmere.broker.blobs import leases, names
 from hubmere.broker.blobs.conditions import Conditions, check_read, check_write
 from hubmere.broker.blobs.leases import LeaseOperation, LeaseRequest
 from hubmere.broker.blobs.listing import ListRequest, Page, read_page
+from hubmere.broker.blobs.owner_moves import OwnerMoves
 from hubmere.broker.blobs.records import (
     BlobHeaders,
     check_block_id,
     committed_blocks,
+    decode_metadata,
     encode_metadata,
     find_block,
     part_of,
@@ -59,10 +61,11 @@ OnDone = Callable[[T | Refusal], None]
 class BlobAccount:
     """The containers of one storage account."""
 
-    def __init__(self, name: str, catalog: Catalog, bodies: BodyStore) -> None:
+    def __init__(self, name: str, catalog: Catalog, bodies: BodyStore, owner_moves: OwnerMoves | None = None) -> None:
         self.name = name
         self._catalog = catalog
         self._bodies = bodies
+        self._owner_moves = owner_moves or OwnerMoves()
         self._last_etag = 0
 
     # --- containers ---
@@ -214,6 +217,25 @@ class BlobAccount:
             lambda blob: replace(blob, metadata=encode_metadata(metadata)),
             on_done,
         )
+
+    def write_checkpoints(
+        self,
+        container: str,
+        entries: Mapping[str, Mapping[str, str]],
+        now_ms: int,
+        on_done: Callable[[Refusal | None], None],
+    ) -> None:
+        """Create or change the metadata of several blobs in one change; other metadata of a blob stays."""
+        self._planned_container(container)
+        records = []
+        for name, metadata in entries.items():
+            current = self._catalog.planned.find_blob(self.name, container, name)
+            kept = {} if current is None else decode_metadata(current)
+            fresh = {key: value for key, value in kept.items() if key.lower() not in metadata} | dict(metadata)
+            record = current or self._new_record(container, name, 0, BlobHeaders(), {}, now_ms)
+            etag = self._next_etag(now_ms)
+            records.append(replace(record, metadata=encode_metadata(fresh), etag=etag, modified_ms=now_ms))
+        self._submit([*map(Put, records)], None, on_done)
 
     def set_headers(
         self,
@@ -397,6 +419,7 @@ class BlobAccount:
         old = [*decode_parts("" if current is None else current.parts), *map(part_of, blocks)]
         used = {part.file for part in decode_parts(record.parts)}
         unused = [part for part in old if part.file not in used]
+        self._owner_moves.record(current, record, now_ms)
         self._submit([Put(record), *map(Drop, blocks)], record, on_done, unused)
 
     def _update(
@@ -412,6 +435,7 @@ class BlobAccount:
         leases.require_write(record, conditions.lease_id, now_ms)
         check_write(record, conditions)
         fresh = replace(leases.after_write(change(record), now_ms), etag=self._next_etag(now_ms), modified_ms=now_ms)
+        self._owner_moves.record(record, fresh, now_ms)
         self._submit([Put(fresh)], fresh, on_done)
 
     def _planned_container(self, name: str) -> ContainerRecord:

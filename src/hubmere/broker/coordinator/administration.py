@@ -180,7 +180,7 @@ class GroupAdministration:
         planned = []
         for hub, partition, current in self._reset_partitions(group_id, reset):
             state = hub.log(partition).state
-            wanted = _target(hub, partition, current, state, reset)
+            wanted = reset_target(hub, partition, current, state, reset)
             target = min(max(wanted, state.log_start), state.committed)
             planned.append(PlannedOffset(hub.name, partition, current, target, state.log_start, state.committed))
         return planned
@@ -274,7 +274,7 @@ def _position(hub: LiveHub, partition: int, offset: GroupOffset | None, owner: M
     )
 
 
-def _target(hub: LiveHub, partition: int, current: int | None, state: LogState, reset: Reset) -> int:
+def reset_target(hub: LiveHub, partition: int, current: int | None, state: LogState, reset: Reset) -> int:
     """The new offset before it is moved into the range of retained events."""
     if reset.kind is ResetKind.EARLIEST:
         return state.log_start

@@ -23,7 +23,7 @@ def audit(context: PageContext, _: Request) -> None:
                 Column("actor", "Actor", lambda line: line.actor, lambda line: line.actor),
                 Column("peer", "From", lambda line: line.peer, lambda line: line.peer),
                 Column("action", "Action", lambda line: line.action, lambda line: line.action),
-                Column("target", "Target", lambda line: line.target, lambda line: line.target),
+                Column("target", "Target", lambda line: line.target, lambda line: line.target, wraps=True),
                 Column("outcome", "Outcome", _outcome, _outcome),
                 Column("tracking", "Tracking ID", lambda line: line.tracking_id),
             ),

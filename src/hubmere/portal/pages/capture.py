@@ -78,7 +78,7 @@ class _States:
 def _columns(of: Callable[[HubView], HubCaptureStatus]) -> tuple[Column[HubView], ...]:
     return (
         Column("name", "Event hub", lambda hub: hub.name, lambda hub: hub.name.lower()),
-        Column("state", "Capture", lambda hub: state_text(of(hub)), lambda hub: str(of(hub).state)),
+        Column("state", "Capture", lambda hub: state_text(of(hub)), lambda hub: str(of(hub).state), wraps=True),
         Column("lag", "Pending", lambda hub: _lag_text(of(hub)), lambda hub: of(hub).lag_events, True),
         Column("window", "Window", _window),
         Column("encoding", "Encoding", lambda hub: str(_of(hub).encoding) if _is_described(hub) else ""),
@@ -188,7 +188,9 @@ class _Form:
         )
         self._skip = ui.switch("Skip empty files", value=described.skip_empty)
         self._kind = ui.select(list(CAPTURE_DESTINATIONS), value=where.name, label="Destination type")
-        self._account = ui.input("Storage account or URL (empty: folder of the node)", value=where.storage_account)
+        self._account = ui.input(
+            "Storage account or URL", placeholder="the folder of the node", value=where.storage_account
+        )
         self._container = ui.input("Container", value=where.container)
         self._format = ui.input("File name format", value=where.archive_name_format)
         fields = (self._encoding, self._interval, self._size, self._kind, self._account, self._container, self._format)

@@ -26,7 +26,7 @@ _MS = 1000
 _PAGE_EVENTS = 100
 _EXPORTED_AT_ONCE = 1000
 _OPEN = "Open"
-_FIELD = "min-width: 130px; flex: 1 1 150px; max-width: 260px"
+_FIELD = "min-width: 190px; flex: 1 1 190px; max-width: 300px"
 
 
 @page(CAPTURED_PATH, "Captured files")
@@ -84,7 +84,7 @@ class _Files:
                     field.props("outlined dense").style(_FIELD)
                 ui.button("List", on_click=list_again).props("no-caps unelevated")
                 ui.space()
-                ui.link("Events in the hub", context.url("/explorer", hub=hub))
+                ui.link(f"Events in {hub}", context.url("/explorer", hub=hub))
             self._status = theme.note("").props('role="status"')
             self._table = _file_table(context, hub)
         ui.timer(0.05, list_again, once=True)
@@ -155,7 +155,7 @@ class _FileEvents:
         self._is_searching = False
         with theme.card():
             with theme.row():
-                ui.link("All captured files", context.url(CAPTURED_PATH, hub=hub))
+                ui.link(f"All captured files of {hub}", context.url(CAPTURED_PATH, hub=hub))
             ui.label(name).classes("h-mono")
             self._build_form()
             self._build_buttons()

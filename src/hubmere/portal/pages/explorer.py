@@ -83,7 +83,7 @@ class _Form:
             self._until = ui.input("Until a time (UTC)").on("keydown.enter", search_again)
             self._last = ui.input("Until a sequence number").on("keydown.enter", search_again)
             for field in (self.partition, self.kind, self._value, self._text, self._key, self._until, self._last):
-                field.props("outlined dense").style("min-width: 130px; flex: 1 1 150px; max-width: 260px")
+                field.props("outlined dense").style("min-width: 190px; flex: 1 1 190px; max-width: 300px")
 
     def partitions(self, hub: HubView) -> tuple[int, ...]:
         """The chosen partitions."""

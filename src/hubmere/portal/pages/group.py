@@ -5,15 +5,15 @@ from collections.abc import Callable
 from fastapi import Request
 from nicegui import ui
 
-from hubmere.broker import GroupPosition, HubView, MemberView, PlannedOffset, Reset, ResetKind
+from hubmere.broker import GroupPosition, HubView, MemberView, Reset
 from hubmere.model.entity import Rights
-from hubmere.model.errors import InvalidArgument
 from hubmere.model.names import DEFAULT_GROUP, fold
 from hubmere.portal import formatting, search, theme
 from hubmere.portal.boards import LagBoard
 from hubmere.portal.consumer_lag import KAFKA, ConsumerPosition, amqp_positions, lag_by_group
 from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.groups import administration
+from hubmere.portal.pages.reset_dialog import ResetForm, preview_table
 from hubmere.portal.pages.routes import GROUP_PATH, page
 from hubmere.portal.portal_session import PageContext
 from hubmere.translate import assigned_partitions
@@ -21,14 +21,6 @@ from hubmere.translate import assigned_partitions
 _ALL_HUBS = "(all hubs of the group)"
 # Maximum number of hubs of one group with a chart.
 _MAX_CHARTS = 4
-_KINDS = {
-    ResetKind.EARLIEST: "Earliest event",
-    ResetKind.LATEST: "Latest event",
-    ResetKind.TIME: "Time (UTC)",
-    ResetKind.OFFSET: "Offset",
-    ResetKind.SHIFT: "Shift by events",
-}
-_PLAIN = (ResetKind.EARLIEST, ResetKind.LATEST)
 
 
 @page(GROUP_PATH, "Consumer group")
@@ -160,21 +152,13 @@ def _reset_dialog(context: PageContext, group_id: str) -> None:
         if found.member_count:
             theme.note(f"The group has {found.member_count} active members. Stop them first: a reset is refused.")
         hub = ui.select(hubs, value=_ALL_HUBS, label="Event hub", with_input=True)
-        kind = ui.select({str(key): text for key, text in _KINDS.items()}, value=str(ResetKind.EARLIEST), label="To")
-        value = ui.input("Value", placeholder="a time, an offset, or a number of events such as -100")
-        value.bind_visibility_from(kind, "value", lambda chosen: ResetKind(chosen) not in _PLAIN)
-        for field in (hub, kind, value):
-            field.props("outlined dense")
-        table = _preview_table()
+        hub.props("outlined dense")
+        form = ResetForm()
+        table = preview_table()
 
         def chosen_reset() -> Reset:
             context.require(Rights.MANAGE)
-            chosen = ResetKind(kind.value)
-            return Reset(
-                kind=chosen,
-                value=_reset_value(chosen, (value.value or "").strip()),
-                hub=None if hub.value == _ALL_HUBS else hub.value,
-            )
+            return form.reset(None if hub.value == _ALL_HUBS else hub.value)
 
         async def preview() -> None:
             asked = chosen_reset()
@@ -200,31 +184,6 @@ async def _open_logs(context: PageContext, group_id: str, reset: Reset) -> None:
     for name in names:
         hub = context.hub(name)
         await search.until_open(hub, range(hub.partition_count))
-
-
-def _reset_value(kind: ResetKind, text: str) -> int:
-    if kind in _PLAIN:
-        return 0
-    if kind is ResetKind.TIME:
-        return search.parse_position("time", text).value
-    digits = text.removeprefix("-") if kind is ResetKind.SHIFT else text
-    if not (digits.isascii() and digits.isdigit() and len(digits) < 19):
-        allowed = "a whole number such as 100 or -100" if kind is ResetKind.SHIFT else "a whole number"
-        raise InvalidArgument(str(kind), text, allowed)
-    return int(text)
-
-
-def _preview_table() -> PagedTable[PlannedOffset]:
-    return PagedTable[PlannedOffset](
-        (
-            Column("hub", "Event hub", lambda row: row.hub),
-            Column("partition", "Partition", lambda row: row.partition),
-            Column("current", "Committed", lambda row: _number(row.current), is_number=True),
-            Column("target", "New", lambda row: row.target, is_number=True),
-            Column("lag", "Lag afterwards", lambda row: formatting.number(row.lag), is_number=True),
-        ),
-        key=lambda row: f"{row.hub}/{row.partition}",
-    )
 
 
 # --- consumer groups of hubs (AMQP) ----------------------------------------------------------------------------------
@@ -255,7 +214,8 @@ class _AmqpGroup:
     def _refresh(self) -> None:
         hub = self._context.hub(self._hub)
         self._context.require_view(hub)
-        rows = amqp_positions(self._context.session.broker, hub, self._name)
+        session = self._context.session
+        rows = amqp_positions(session.broker, hub, self._name, session.clock.now_ms())
         readers = len([row for row in rows if row.epoch is not None or row.reader])
         lag = formatting.number(sum(lag_by_group(rows).values()))
         for tile, text in zip(self._tiles, (hub.name, "AMQP", formatting.number(readers), lag), strict=True):

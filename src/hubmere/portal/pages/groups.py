@@ -121,7 +121,8 @@ class _Groups:
         found = self._overview(row)
         if found is not None:
             return formatting.number(found.lag)
-        positions = amqp_positions(self._context.session.broker, self._context.hub(row.hub), row.group)
+        session = self._context.session
+        positions = amqp_positions(session.broker, self._context.hub(row.hub), row.group, session.clock.now_ms())
         return formatting.number(sum(lag_by_group(positions).values()))
 
     def _known_lag(self, row: Row) -> int:

@@ -172,7 +172,8 @@ class _Groups:
 
     def show(self, hub: HubView) -> None:
         """Display positions and lag of all consumers."""
-        self._positions.show(consumer_positions(self._context.session.broker, hub))
+        session = self._context.session
+        self._positions.show(consumer_positions(session.broker, hub, session.clock.now_ms()))
         self._lag.show()
         names = [str(group.name) for group in self._context.session.broker.entities.groups(hub.entity)]
         if names != self._shown:

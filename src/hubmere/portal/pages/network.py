@@ -140,7 +140,7 @@ class _GroupForm:
         self._is_enabled = ui.switch("Enabled", value=group is None or group.is_enabled)
         rates = {policy.metric: policy.rate_per_s for policy in (() if group is None else group.policies)}
         self._rates = {
-            metric: ui.number(f"{text} (empty: no limit)", value=rates.get(metric), min=1, precision=0)
+            metric: ui.number(text, placeholder="no limit", value=rates.get(metric), min=1, precision=0)
             for metric, text in _METRICS.items()
         }
         for field in self._rates.values():

@@ -218,7 +218,7 @@ def _new_hub(context: PageContext) -> None:
     with theme.dialog("New event hub") as dialog:
         name = ui.input("Name").props("outlined dense autofocus")
         count = ui.number("Partitions", value=4, min=1, precision=0).props("outlined dense")
-        retention = ui.number("Retention in hours (empty: default of the tier)", min=1, precision=0).props(
+        retention = ui.number("Retention in hours", placeholder="default of the tier", min=1, precision=0).props(
             "outlined dense"
         )
         policy = ui.select(

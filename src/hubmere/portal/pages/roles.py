@@ -28,11 +28,11 @@ def roles(context: PageContext, _: Request) -> None:
         await _delete(context, key)
 
     with theme.card():
-        with theme.row(between=True):
-            theme.note("What identities of OAuth issuers may do. The id is that of a user, a group or an application.")
-            ui.space()
+        theme.note("What identities of OAuth issuers may do. The id is that of a user, a group or an application.")
+        with theme.row():
             search = ui.input(placeholder="Search assignments")
             search.props('dense outlined clearable debounce=200 aria-label="Search assignments"')
+            ui.space()
             if _may_assign(context):
                 ui.button("Assign role", on_click=theme.action_handler(lambda: _assign_dialog(context))).props(
                     "no-caps unelevated"
@@ -43,7 +43,7 @@ def roles(context: PageContext, _: Request) -> None:
                 Column("principal", "Assigned to", lambda one: one.principal_id, lambda one: one.principal_id),
                 Column("type", "Type", lambda one: str(one.principal_type), lambda one: str(one.principal_type)),
                 Column("scope", "Scope", _scope_text, _scope_text),
-                Column("description", "Description", lambda one: one.description),
+                Column("description", "Description", lambda one: one.description, wraps=True),
                 Column(
                     "created",
                     "Assigned (UTC)",
@@ -127,7 +127,7 @@ def _assign_dialog(context: PageContext) -> None:
         principal = ui.input("Object id of the user, group or application").props("autofocus")
         kind = ui.select([str(each) for each in PrincipalType], value=str(PrincipalType.USER), label="Type")
         scope = ui.select(scopes, value=scopes[0], label="Scope", with_input=True)
-        group = ui.input("Consumer group (empty: the whole event hub)")
+        group = ui.input("Consumer group", placeholder="the whole event hub")
         group.bind_visibility_from(scope, "value", lambda chosen: chosen != _NAMESPACE)
         description = ui.input("Description")
         for field in (role, principal, kind, scope, group, description):

@@ -41,7 +41,7 @@ _POSITIONS = (
     ("Client", "clientId"),
     ("Host", "host"),
 )
-_PLANNED = (
+PLANNED_COLUMNS = (
     ("EventHub", "eventHub"),
     ("Partition", "partition"),
     ("Current", "currentOffset"),
@@ -52,11 +52,11 @@ _PLANNED = (
 )
 _WORDS = ("earliest", "latest")
 _NUMBERS = ("offset", "shift")
-_TARGETS = "earliest, latest, offset:N, shift:N (negative to go back) or a time such as 2026-01-31T12:00:00Z"
+RESET_TARGETS = "earliest, latest, offset:N, shift:N (negative to go back) or a time such as 2026-01-31T12:00:00Z"
 _RESET_FIELDS = (
     Field(
         flags=("--to",), path=("to",), metavar="POSITION", is_required=True,
-        help=f"New position of the group: {_TARGETS}.",
+        help=f"New position of the group: {RESET_TARGETS}.",
     ),
     Field(
         flags=("--eventhub-name",), path=("eventHub",), metavar="NAME",
@@ -76,17 +76,18 @@ _RESET_FIELDS = (
 
 def reset(arm: Arm, at: Resource, wish: Json) -> list[Json]:
     """Commit other offsets for a group; a person at a terminal confirms them first."""
-    body = {**wish, **_target(wish["to"])}
+    body = {**wish, **parse_target(wish["to"])}
     is_agreed = body.pop("yes", False)
     if sys.stdin.isatty() and not is_agreed and not wish.get("preview"):
         planned: list[Json] = arm.post(at, "reset", {**body, "preview": True})["value"]
-        typer.echo(resource_table(planned, _PLANNED), err=True)
+        typer.echo(resource_table(planned, PLANNED_COLUMNS), err=True)
         confirm(f"Commit these offsets for the group '{at[-1]}'?")
     committed: list[Json] = arm.post(at, "reset", body)["value"]
     return committed
 
 
-def _target(text: str) -> Json:
+def parse_target(text: str) -> Json:
+    """The body of a reset for what `--to` says."""
     if text in _WORDS:
         return {"to": text}
     word, colon, number = text.partition(":")
@@ -94,9 +95,9 @@ def _target(text: str) -> Json:
         try:
             return {"to": word, "value": int(number)}
         except ValueError:
-            raise CommandFailed(Exit.USAGE, f"--to {text} is none of {_TARGETS}") from None
+            raise CommandFailed(Exit.USAGE, f"--to {text} is none of {RESET_TARGETS}") from None
     if not text[:1].isdigit():
-        raise CommandFailed(Exit.USAGE, f"--to {text} is none of {_TARGETS}")
+        raise CommandFailed(Exit.USAGE, f"--to {text} is none of {RESET_TARGETS}")
     return {"to": "time", "value": text}
 
 
@@ -125,7 +126,7 @@ add(
         ),
         Verb(
             name="reset", help="Commit other offsets for a group that has no members.", run=reset, at=_AT,
-            fields=_RESET_FIELDS, columns=_PLANNED,
+            fields=_RESET_FIELDS, columns=PLANNED_COLUMNS,
         ),
         Verb(
             name="delete", help="Delete a group that has no members, with its offsets.", run=delete, at=_AT,

@@ -106,7 +106,7 @@ class KafkaGroupHandlers:
         planned = groups.plan_reset(group_id, reset)
         if not body.preview:
             await await_change(lambda done: groups.reset(group_id, reset, arm.actor, done))
-        return json_response({"value": [_planned(each) for each in planned]})
+        return json_response({"value": [planned_json(each) for each in planned]})
 
     async def delete_kafka_group(self, request: Request) -> Response:
         """Delete a group without members, with its committed offsets."""
@@ -171,7 +171,8 @@ def _position(position: GroupPosition) -> Json:
     }
 
 
-def _planned(planned: PlannedOffset) -> Json:
+def planned_json(planned: PlannedOffset) -> Json:
+    """The new position of one partition."""
     return {
         "eventHub": planned.hub,
         "partition": planned.partition,
