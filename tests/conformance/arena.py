@@ -34,16 +34,16 @@ _SETTINGS: Mapping[str, str | int | float | bool] = {
 GATEWAY_VARIABLE = "HUBMERE_CONFORMANCE_KAFKA"
 
 
-def base_settings(folder: Path) -> dict[str, str | int | float | bool]:
-    """The settings of a node in memory, or of a gateway with topics of its own."""
+def gateway_settings(folder: Path) -> dict[str, str]:
+    """The settings of a gateway with topics of its own, if brokers are given; none for a node."""
     brokers = os.environ.get(GATEWAY_VARIABLE)
     if brokers is None:
-        return dict(_SETTINGS)
+        return {}
     secret = folder / "secret"
     secret.write_text(secrets.token_hex(16), encoding="ascii")
-    shared = {name: value for name, value in _SETTINGS.items() if name != "memory"}
-    gateway = {"cluster_kafka": brokers, "cluster_secret_file": str(secret)}
-    return {**shared, "store": "cluster", **gateway, "cluster_prefix": f"arena-{secrets.token_hex(4)}."}
+    prefix = f"arena-{secrets.token_hex(4)}."
+    given = {"cluster_kafka": brokers, "cluster_secret_file": str(secret), "cluster_prefix": prefix}
+    return {"store": "cluster", **given}
 
 
 class Transport(StrEnum):
@@ -77,7 +77,8 @@ class Arena:
 
     def __init__(self, **settings: str | int | float | bool) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="hubmere-arena-")
-        self.node = Node(settings={**base_settings(Path(self._folder.name)), **settings})
+        gateway = gateway_settings(Path(self._folder.name))
+        self.node = Node(settings={**_SETTINGS, **gateway, "memory": not gateway, **settings})
         self._numbers = count(1)
 
     def __enter__(self) -> Self:

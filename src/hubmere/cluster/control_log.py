@@ -262,6 +262,7 @@ class ControlLog:
             self._digests.pop(next(iter(self._digests)))
         self._digests[entry.id] = digest_of(data)
         if entry.session == self.lease.session:
+            self._tasks = [task for task in self._tasks if not task.done()]
             self._tasks.append(asyncio.create_task(self._write_snapshot(offset, entry.id, data)))
 
     async def _write_snapshot(self, offset: int, checkpoint: str, data: bytes) -> None:

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from conformance.arena import Transport
+from conformance.arena import Transport, gateway_settings
 from conformance.clients import Jars, NotInstalled
 from conformance.driver import Driver
 from conformance.kafka.apache import Program, client_settings, compile_java
@@ -27,12 +27,13 @@ _VERSIONS = [
 
 
 @pytest.fixture(scope="session")
-def node() -> Iterator[Node]:
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     # Members of consumer groups learn of a rebalance with their next heartbeat.
     settings: dict[str, str | float] = {
         "as": "unlimited",
         "default_partition_count": 4,
         "group_consumer_heartbeat_interval_s": 0.3,
+        **gateway_settings(tmp_path_factory.mktemp("gateway")),
     }
     with Node(settings=settings) as node:
         yield node

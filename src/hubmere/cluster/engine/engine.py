@@ -29,8 +29,9 @@ MAX_WAITING_BYTES: Final = 128 * 1024 * 1024
 _TRANSACTION_MS: Final = 60_000
 # Producers of transactions that are remembered; each batch is preceded by its own call.
 _MAX_TRANSACTIONAL: Final = 10_000
-# How often the topics in use are looked at: one request for all of them.
+# How often the topics in use are looked at: one request for all of them, and less often if there are many.
 _LOOK_SECONDS: Final = 2.0
+_LOOK_SECONDS_PER_TOPIC: Final = 0.01
 
 
 class KafkaEngine:
@@ -164,8 +165,9 @@ class KafkaEngine:
 
     async def _watch_topics(self) -> None:
         """Find topics that somebody deletes or replaces while their hubs are in use."""
+        in_use: set[str] = set()
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(max(_LOOK_SECONDS, len(in_use) * _LOOK_SECONDS_PER_TOPIC))
             in_use = {opened.hub_uid for opened in self._logs.values()} & (self._provided | self._damaged)
             try:
                 suspects = await self.topics.suspects(sorted(in_use))
