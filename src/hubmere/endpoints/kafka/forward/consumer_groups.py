@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import UUID
 
+from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.forward.forwarded import FORBIDDEN, Forwarded, forwarded_handler
 from hubmere.endpoints.kafka.groups.consumer import refuse_share_group
 from hubmere.endpoints.kafka.shared import Handler
@@ -57,7 +58,10 @@ async def _heartbeat(forwarded: Forwarded) -> object:
     body: ConsumerGroupHeartbeatRequest = forwarded.body
     if any(map(forwarded.is_foreign, body.subscribed_topic_names or ())):
         return _failed_heartbeat(forwarded, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    topics = await _topics_to_tell(forwarded, body)
+    try:
+        topics = await _topics_to_tell(forwarded, body)
+    except Refusal as refusal:
+        return replace(_failed_heartbeat(forwarded, code_of(refusal)), error_message=refusal.text())
     owned = await _to_cluster_ids(forwarded, body.topic_partitions)
     asked = replace(body, subscribed_topic_names=topics, subscribed_topic_regex=None, topic_partitions=owned)
     answer: ConsumerGroupHeartbeatResponse = await forwarded.ask(body.group_id, asked)
