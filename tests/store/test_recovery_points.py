@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hubmere.store.engine import LogConfig
+from hubmere.store.engine import LogConfig, log_id
 from hubmere.store.memory import MemoryFiles
 from hubmere.store.recovery import checkpointer
 from hubmere.store.recovery.manifest import read_recovery_point
@@ -85,3 +85,21 @@ def test_recovery_point_of_a_small_log_syncs_its_directory_once() -> None:
     log.checkpoint()
 
     assert files.log[begin:].count("sync_directory") == 1
+
+
+def test_upkeep_of_many_logs_takes_several_turns() -> None:
+    """Planning a recovery point for each of thousands of logs in one turn would keep every client waiting."""
+    owner = Owner()
+    engine = an_engine(ROOT, owner, MemoryFiles())
+    logs = [engine.open_now(log_id("many", number), LogConfig()) for number in range(450)]
+    for log in logs:
+        log.append(a_batch(), 1_000)
+    owner.run()
+
+    engine.maintain(1_000)
+    first = sum(log.is_sealed for log in logs)
+    engine.delete(log_id("many", 449))
+    owner.run()
+
+    assert first == 200
+    assert all(log.is_sealed for log in logs[:-1])
