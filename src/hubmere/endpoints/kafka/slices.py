@@ -15,6 +15,7 @@ generator that yields after each entry:
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
@@ -38,8 +39,10 @@ T = TypeVar("T")
 # How long a request waits for leader epochs: enough for logs that are new, not for one that is being recovered.
 _MAX_EPOCH_WAIT_S: Final = 1.0
 
-# Entries of one slice: a few microseconds each, so that a slice takes about a millisecond.
+# Entries of one slice: most take a few microseconds each, so that a slice takes about a millisecond.
 SLICE_ENTRIES: Final = 256
+# A slice of entries that take longer, as those that create hubs do, ends after this time.
+SLICE_SECONDS: Final = 0.005
 
 # Names and partitions that one request may have: a namespace of the largest tier has 40,000 partitions.
 MAX_ENTRIES: Final = 50_000
@@ -63,11 +66,13 @@ WaitingSteps = Iterator[Wait | None]
 
 def run_slice(steps: WaitingSteps) -> bool | Wait:
     """Do one slice of the work; True when all of it is done, or what it has to wait for."""
-    count = 0
+    count, until = 0, time.perf_counter() + SLICE_SECONDS
     for wait in islice(steps, SLICE_ENTRIES):
         if wait is not None:
             return wait
         count += 1
+        if time.perf_counter() > until:
+            return False
     return count < SLICE_ENTRIES
 
 
