@@ -45,10 +45,10 @@ class Deadlines:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
-    def take(self, now: float) -> list[str]:
-        """Remove and return the keys that are due."""
-        due = []
-        while (at := self.next()) is not None and at <= now:
+    def take(self, now: float, limit: int | None = None) -> list[str]:
+        """Remove and return the keys that are due, the earliest first; at most `limit` of them."""
+        due: list[str] = []
+        while len(due) != limit and (at := self.next()) is not None and at <= now:
             key = heapq.heappop(self._heap)[1]
             del self._at[key]
             due.append(key)
