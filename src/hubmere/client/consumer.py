@@ -279,7 +279,10 @@ class HubReader:
         return self._run_searches({partition: search})[partition]
 
     def find_after_bytes(self, partition: int, start: int, end: int, size_bytes: int) -> int:
-        """The end of the batch with which a reader from `start` has read `size_bytes`, or `end` if that comes first."""
+        """Where a reader from `start` has read up to `size_bytes`: at least one batch, and no further than `end`.
+
+        A Hubmere node counts whole batches. Where it cannot, the batch at the limit is divided by its bytes per event.
+        """
         return self.find_all_after_bytes({partition: ByteRange(start, end, size_bytes)})[partition]
 
     def find_all_after_bytes(self, ranges: Mapping[int, "ByteRange"]) -> dict[int, int]:

@@ -95,5 +95,5 @@ class PartitionView:
         return last.end_position - begin.position
 
     def after_bytes(self, sequence: int, size_bytes: int) -> int:
-        """The end of the batch at which a reader has read this number of bytes."""
+        """Where a reader has read up to this number of bytes: at least one batch."""
         return self._probe.reader.find_after_bytes(self._partition, sequence, self.end, size_bytes)
