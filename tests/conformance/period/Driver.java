@@ -58,7 +58,8 @@ public final class Driver {
         "receive", given -> using(given, client -> receive(client, given)),
         "contend", given -> using(given, first -> using(given, second -> contend(first, second, given))),
         "describe", given -> using(given, client -> describe(client)),
-        "process", Driver::process);
+        "process", Driver::process,
+        "process_blobs", Driver::processWithBlobs);
 
     public static void main(String[] none) throws Exception {
         PrintStream answers = System.out;
@@ -207,6 +208,24 @@ public final class Driver {
         EventProcessorHost host = new EventProcessorHost(
             "host", given.get("place").get("hub").asText(), "$Default", connection(given), checkpoints, leases);
         initialize(host, checkpoints, leases);
+        List<String> processed = collect(host, given.get("count").asInt());
+        var checkpoint = checkpoints.getCheckpoint("0").get(5, TimeUnit.SECONDS);
+        host.unregisterEventProcessor().get(30, TimeUnit.SECONDS);
+        return Map.of("bodies", processed, "checkpoint", checkpoint == null ? -1 : checkpoint.getSequenceNumber());
+    }
+
+    /** A host with its own managers, which keep leases and checkpoints in blobs. */
+    private static Object processWithBlobs(JsonNode given) throws Exception {
+        EventProcessorHost host = new EventProcessorHost(
+            "host", given.get("place").get("hub").asText(), "$Default", connection(given),
+            given.get("storage").asText(), given.get("container").asText());
+        List<String> processed = collect(host, given.get("count").asInt());
+        host.unregisterEventProcessor().get(60, TimeUnit.SECONDS);
+        return Map.of("bodies", processed);
+    }
+
+    /** What a host reads from its checkpoints, else from the beginning; each event is checkpointed. */
+    private static List<String> collect(EventProcessorHost host, int count) throws Exception {
         host.setPartitionManagerOptions(quick());
         BlockingQueue<String> bodies = new LinkedBlockingQueue<>();
         EventProcessorOptions options = new EventProcessorOptions();
@@ -215,16 +234,14 @@ public final class Driver {
         options.setInitialPositionProvider(partition -> EventPosition.fromStartOfStream());
         host.registerEventProcessorFactory(context -> new Processor(bodies), options).get(30, TimeUnit.SECONDS);
         List<String> processed = new ArrayList<>();
-        while (processed.size() < given.get("count").asInt()) {
+        while (processed.size() < count) {
             String body = bodies.poll(20, TimeUnit.SECONDS);
             if (body == null) {
                 break;
             }
             processed.add(body);
         }
-        var checkpoint = checkpoints.getCheckpoint("0").get(5, TimeUnit.SECONDS);
-        host.unregisterEventProcessor().get(30, TimeUnit.SECONDS);
-        return Map.of("bodies", processed, "checkpoint", checkpoint == null ? -1 : checkpoint.getSequenceNumber());
+        return processed;
     }
 
     /** Managers in memory want what the host tells its own, in a type that only its package sees. */

@@ -1,6 +1,7 @@
 """The SDKs of 2019, unmodified: azure-eventhub 1.3 for Python, @azure/event-hubs 2.1, azure-eventhubs 2.3 for Java."""
 
 import time
+import uuid
 from typing import Any
 
 import pytest
@@ -147,3 +148,19 @@ def test_the_event_processor_host_reads_and_checkpoints(drivers: dict[Name, Driv
     result = sdk.call("process", count=3)
 
     assert result == {"bodies": ["a", "b", "c"], "checkpoint": 2}
+
+
+@judges(feature=Feature.PROCESSOR, client=Name.EPH)
+def test_the_event_processor_host_keeps_leases_and_checkpoints_in_the_node(
+    drivers: dict[Name, Driver], arena: Arena
+) -> None:
+    """With its own managers of blobs: leases are acquired and renewed, and a second host continues behind the first."""
+    sdk = Sdk(Name.JAVA_2, drivers[Name.JAVA_2], arena, arena.new_hub())
+    storage = {"storage": arena.node.blob_connection_string, "container": f"leases-{uuid.uuid4().hex}"}
+    sdk.call("send_batch", texts=["a", "b", "c"], partition="0")
+
+    first = sdk.call("process_blobs", count=3, **storage)
+    sdk.call("send_batch", texts=["d"], partition="0")
+    second = sdk.call("process_blobs", count=1, **storage)
+
+    assert (first["bodies"], second["bodies"]) == (["a", "b", "c"], ["d"])
