@@ -6,6 +6,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ _PARTITIONS = 8
 # Many times what the processors' own intervals need: it only bounds a test that fails.
 _PATIENCE_SECONDS = 45.0
 _ROUND_SECONDS = 0.5
+_PROCESSORS = 8
+# Eight processes start at once.
+_CROWD_SECONDS = 300.0
 
 
 class Processor:
@@ -80,9 +84,11 @@ class Publisher:
         self._producer.close()
 
 
-def publish_until(publisher: Publisher, news: threading.Condition, is_true: Callable[[], bool]) -> None:
+def publish_until(
+    publisher: Publisher, news: threading.Condition, is_true: Callable[[], bool], seconds: float = _PATIENCE_SECONDS
+) -> None:
     """Keep events coming, as in production, until the processors have come to something."""
-    for _ in range(int(_PATIENCE_SECONDS / _ROUND_SECONDS)):
+    for _ in range(int(seconds / _ROUND_SECONDS)):
         publisher.publish_round()
         with news:
             if news.wait_for(is_true, timeout=_ROUND_SECONDS):
@@ -117,6 +123,47 @@ def test_a_processor_takes_over_from_one_that_was_killed(arena: Arena, storage: 
             processor.kill()
 
     assert is_complete, sorted(publisher.sent - doomed.events() - survivor.events())[:20]
+
+
+def test_eight_processors_with_kills_and_restarts_miss_no_event(arena: Arena, request: pytest.FixtureRequest) -> None:
+    """After each kill every partition is read again by one that lives, and in the end each event was processed.
+
+    With `--torture` each of the eight is killed twice.
+    """
+    kills = 2 * _PROCESSORS if request.config.getoption("--torture") else 2
+    place = arena.place(Transport.PLAIN, arena.new_hub(_PARTITIONS))
+    storage, container = arena.node.blob_connection_string, f"checkpoints-{uuid.uuid4().hex}"
+    with ContainerClient.from_connection_string(storage, container) as blobs:
+        blobs.create_container()
+    news = threading.Condition()
+    publisher = Publisher(place)
+    living = [Processor(news, place.connection, place.hub, storage, container) for _ in range(_PROCESSORS)]
+    dead: list[Processor] = []
+
+    def is_read_since(marks: list[int]) -> bool:
+        read = (processor.read_from(mark) for processor, mark in zip(living, marks, strict=True))
+        return len(set[str]().union(*read)) == _PARTITIONS
+
+    def missed() -> set[str]:
+        return publisher.sent.difference(*(processor.events() for processor in (*living, *dead)))
+
+    try:
+        publish_until(publisher, news, lambda: is_read_since([0] * _PROCESSORS), _CROWD_SECONDS)
+        for number in range(kills):
+            victim = living[number % _PROCESSORS]
+            victim.kill()
+            dead.append(victim)
+            living[number % _PROCESSORS] = Processor(news, place.connection, place.hub, storage, container)
+            marks = [len(processor.facts) for processor in living]
+            publish_until(publisher, news, partial(is_read_since, marks), _CROWD_SECONDS)
+        with news:
+            is_complete = news.wait_for(lambda: not missed(), _CROWD_SECONDS)
+    finally:
+        publisher.close()
+        for processor in living:
+            processor.kill()
+
+    assert is_complete, sorted(missed())[:20]
 
 
 def _share(processors: list[Processor]) -> list[int]:
