@@ -212,6 +212,7 @@ def test_delay_is_read_as_spark_writes_durations(text: str, seconds: float) -> N
         ({"startingPositions": '{"{\\"partitionId\\": 1}": 5}'}, "startingPositions"),
         ({"connectionString": SERVICE.replace(";EntityPath=orders", "")}, "EntityPath"),
         ({"connectionString": ""}, "connectionString"),
+        ({"name": "alerts"}, "not the hub of the connection string, 'orders'"),
         ({"connectionString": "bm90IGVuY3J5cHRlZA=="}, "connectionString"),
         ({"connectionString": SERVICE.replace("root", "")}, "connectionString"),
     ],

@@ -399,6 +399,21 @@ def test_progress_is_reported_under_the_consumer_group(hubs: Hubs, a_reader: Rea
     assert committed(hubs, hub, "Reports", 2) == [0, 5]
 
 
+def test_progress_of_the_last_micro_batch_is_told(hubs: Hubs, a_reader: Readers) -> None:
+    """Spark never calls `commit` for it, but asks for a next one: without that, a run would show lag for ever."""
+    hub = hubs.node.create_hub(partitions=1, groups=["runs"])
+    hubs.publish(hub, 0, bodies(5))
+    reader = a_reader(hub, consumerGroup="runs")
+    reader.prepareForTriggerAvailableNow()
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert committed(hubs, hub, "runs", 1) == [0]
+
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+
+    assert committed(hubs, hub, "runs", 1) == [5]
+
+
 def test_consumer_group_that_does_not_exist_stops_the_query_at_its_start(hubs: Hubs, a_reader: Readers) -> None:
     """A misspelt name would otherwise be found out by a missing line in a report of lag."""
     hub = hubs.node.create_hub(partitions=1, groups=["reports"])

@@ -286,7 +286,10 @@ def _connection(texts: _Texts) -> ConnectionString:
         connection = ConnectionString.parse(plain_connection_string(text))
     except InvalidArgument as refusal:
         raise InvalidOption(name, refusal.text()) from None
-    hub = connection.entity_path or texts.get("name")
+    own, named = connection.entity_path, texts.get("name")
+    if own and named and own.lower() != named.lower():
+        raise InvalidOption(PREFIX + "name", f"'{named}' is not the hub of the connection string, '{own}'")
+    hub = own or named
     if not hub:
         raise InvalidOption(name, "must name the hub in EntityPath")
     return connection.with_entity(hub)

@@ -225,6 +225,8 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         super().__init__(options, schema)
         self._client: Client | None = None
         self._has_warned = False
+        # What was last stored under the consumer group.
+        self._reported: HubOffset | None = None
         self._described: HubDescription | None = None
         self._described_at = 0.0
         # Where a run with Trigger.AvailableNow ends.
@@ -258,6 +260,9 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
             return self._offset(ends)
         stored = HubOffset.from_json(self._options.hub, start)
         begun = self._resume(stored, self._hub_id)
+        # Spark asks when the micro-batch before is done; it calls `commit` later, and never for the last one of a run.
+        if stored.is_of(self._hub_id):
+            self._report_progress(stored)
         starts, _ = offsets.resume(begun, bounds)
         # A partition that no longer exists (the hub was created again) keeps its offset.
         reached = {partition: max(starts[partition], ends.get(partition, starts[partition])) for partition in starts}
@@ -311,13 +316,17 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Report progress under the consumer group of the options; Spark's checkpoint stays authoritative."""
-        if self._options.group is None:
+        self._report_progress(HubOffset.from_json(self._options.hub, end))
+
+    def _report_progress(self, offset: HubOffset) -> None:
+        """Store an offset up to which every event is processed, once."""
+        if self._options.group is None or offset == self._reported:
             return
-        offset = HubOffset.from_json(self._options.hub, end)
         self._reader()
         assert self._client is not None
         try:
             commit_offsets(self._client, self._options.group, self._options.hub, offset.next)
+            self._reported = offset
         except ClientFailure as failure:
             if not self._has_warned:
                 log.warning("progress cannot be reported to the node: %s", failure)
