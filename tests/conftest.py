@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, settings
 
 from stalls import FILE_VARIABLE, StallCheck
 
-# Both judge by the clock, and the machine may be busy.
+# Both use wall time, and the machine may be busy.
 settings.register_profile("hubmere", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("hubmere")
 # The same for httpx, whose clients give up after 5 s by default. The object is the default of every call.

@@ -69,7 +69,7 @@ def test_bad_settings_are_lines_on_standard_error_and_exit_code_2(tmp_path: Path
     "arguments", [("up", "--speed", "9"), ("fly",), ("sas",), ("sas", "--rule", "r", "--key", "k")]
 )
 def test_wrong_usage_ends_with_exit_code_2(arguments: tuple[str, ...]) -> None:
-    """Scripts tell a typing mistake from a failure."""
+    """Scripts can distinguish a typing mistake from a failure."""
     run = hubmere(*arguments)
 
     assert run.returncode == Exit.USAGE

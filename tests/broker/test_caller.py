@@ -400,7 +400,7 @@ def test_network_rules_do_not_bind_managers(bench: Bench) -> None:
     assert bench.broker.sign_in_manager("hubmere", root, NOW_S).namespace.name == "hubmere"
 
 
-# --- what a caller hands out
+# --- publishers, readers and views
 
 
 def test_reader_reads_what_was_published(bench: Bench) -> None:

@@ -71,7 +71,7 @@ def test_partition_count_is_fixed_in_standard_and_grows_in_premium(bench: Bench)
 
 
 def test_a_deleted_hub_frees_its_files_and_its_name(bench: Bench) -> None:
-    """A hub made anew under the name starts from nothing."""
+    """A hub that is created again under the name is empty."""
     bench.hub.log(0).append(a_batch(5), NOW_MS)
     bench.turn.run()
 

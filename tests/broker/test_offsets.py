@@ -1,4 +1,4 @@
-"""Committed offsets: kept, found, counted against the end, and let go."""
+"""Committed offsets: stored, found, compared with the end, and deleted."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def commit(bench: Bench, offsets: Offsets, *commits: Commit, group: str = "g") -
 
 
 def test_commit_is_found_once_it_is_durable(bench: Bench, offsets: Offsets) -> None:
-    """What a client was told is there after a crash; what it was not told is not seen either."""
+    """An acknowledged commit survives a crash; one that was not acknowledged is not visible either."""
     outcome: list[Refusal | None] = []
     offsets.commit("g", [a_commit(bench, metadata="note")], NOW_MS, outcome.append)
     assert (outcome, offsets.find("g", bench.hub.entity, 0)) == ([], None)
@@ -84,7 +84,7 @@ def test_commits_are_forgotten_on_demand(bench: Bench, offsets: Offsets) -> None
 
 
 def test_offsets_go_with_their_hub(bench: Bench, offsets: Offsets) -> None:
-    """A hub made anew under the old name starts without a past."""
+    """A hub that is created again under the old name has no offsets."""
     commit(bench, offsets, a_commit(bench))
 
     bench.do(lambda done: bench.manager.delete_hub("hubmere", "orders", bench.actor(), done))
@@ -95,7 +95,7 @@ def test_offsets_go_with_their_hub(bench: Bench, offsets: Offsets) -> None:
 
 
 def test_offsets_go_a_week_after_the_last_member(bench: Bench, offsets: Offsets) -> None:
-    """Not before, and not while somebody is there."""
+    """Not before, and not while the group has members."""
     commit(bench, offsets, a_commit(bench))
 
     def look(is_empty: bool, at_ms: int) -> bool:

@@ -55,7 +55,7 @@ def test_places_do_not_share_their_rate() -> None:
 
 
 def test_without_a_rate_nothing_is_remembered() -> None:
-    """Tiers that do not throttle pay nothing."""
+    """Tiers without throttling have no cost."""
     commits = CommitPace()
 
     assert [commits.delay([PLACE], None, 100.0) for _ in range(100)] == [0.0] * 100
@@ -63,7 +63,7 @@ def test_without_a_rate_nothing_is_remembered() -> None:
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who owes nothing is forgotten first, then who came first."""
+    """Entries without debt are dropped first, then the oldest."""
     monkeypatch.setattr(pace, "MAX_KEYS", 3)
     commits = CommitPace()
 

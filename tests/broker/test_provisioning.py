@@ -25,7 +25,7 @@ def _provisioning(bench: Bench) -> Provisioning:
 
 
 def _provision(bench: Bench, *hubs: WantedHub) -> list[str]:
-    """Create what is missing, and name it."""
+    """Create missing entities; returns their names."""
     created = []
     for creation in _provisioning(bench).creations(["hubmere"], hubs):
         bench.do(creation.start)

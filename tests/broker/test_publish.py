@@ -151,7 +151,7 @@ def test_a_disabled_hub_takes_nothing_and_lets_open_publishers_go(bench: Bench) 
 
 
 def test_disabled_and_active_again_loses_nothing(bench: Bench) -> None:
-    """Sequence numbers go on."""
+    """Sequence numbers continue."""
     send(bench.broker.open_publisher(bench.hub, partition="0"), count=3)
     for status in (Status.DISABLED, Status.ACTIVE):
         bench.do(partial(bench.manager.update_hub, "hubmere", "orders", HubSpec(status=status), bench.actor()))

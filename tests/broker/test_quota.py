@@ -89,7 +89,7 @@ def test_a_flooding_hub_cannot_starve_another_below_its_share() -> None:
 
 
 def test_a_lone_hub_gets_everything() -> None:
-    """Shares are among the hubs in use, so nobody pays for the idle."""
+    """Only active hubs have a share, so idle ones cost nothing."""
     pool = Throughput(units(1), 0.0)
     offer(pool, "gone", 1, times=1, start=0.0, step=0)
 
@@ -175,7 +175,7 @@ def test_kafka_producers_are_delayed_and_lose_nothing() -> None:
 def test_what_there_is_room_for_as_a_whole_delays_nobody_piece_by_piece(
     pieces: list[tuple[int, int]], before: float
 ) -> None:
-    """Publications that are charged together must be told nothing that they would not have been told one by one."""
+    """Publications that are charged together must get the same result as one by one."""
     pool = Throughput(units(1), 0.0)
     charge(pool, "a", int(MB * before), int(1000 * before), 0.0)
 

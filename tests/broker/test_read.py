@@ -138,7 +138,7 @@ def test_latest_means_what_comes_after_the_call(bench: Bench) -> None:
 
 
 def test_delivery_moves_on_and_is_counted(bench: Bench) -> None:
-    """Position and counters follow what was handed out."""
+    """Position and counters follow the delivered events."""
     bench.hub.log(0).append(a_batch(5), NOW_MS)
     bench.turn.run()
     reader = a_reader(bench)
@@ -151,7 +151,7 @@ def test_delivery_moves_on_and_is_counted(bench: Bench) -> None:
 
 
 def test_a_place_before_retention_moves_to_the_oldest_event(bench: Bench) -> None:
-    """Expired positions start at what is left, silently."""
+    """Expired positions move silently to the oldest event."""
     bench.hub.log(0).append(a_batch(5), NOW_MS)
     bench.turn.run()
     reader = a_reader(bench)
@@ -194,7 +194,7 @@ def test_closing_twice_frees_one_place(bench: Bench) -> None:
 
 
 def test_deleting_a_group_puts_its_readers_out(bench: Bench) -> None:
-    """A reader of a group that is gone would never be told otherwise."""
+    """Otherwise readers of a deleted group would never notice."""
     bench.do(lambda done: bench.manager.create_group("hubmere", "orders", group_name("cg1"), "", bench.actor(), done))
     evicted: list[Refusal] = []
     a_reader(bench, group="cg1", evicted=evicted)

@@ -27,7 +27,7 @@ def recover(bench: Bench, *partitions: int) -> None:
 
 
 def test_logs_are_recovered_a_few_at_a_time_without_being_asked_for(bench: Bench) -> None:
-    """A log that a client waits for must not stand behind a thousand others."""
+    """A log that a client waits for must not wait for a thousand others."""
     gate = Gate(bench.hub, 0, 1, 2, 3)
 
     recover(bench, 0, 1, 2, 3)
@@ -39,7 +39,7 @@ def test_logs_are_recovered_a_few_at_a_time_without_being_asked_for(bench: Bench
 
 
 def test_partition_that_a_client_needs_is_recovered_at_once(bench: Bench) -> None:
-    """It is taken out of its turn, and is not opened twice."""
+    """It is opened before its turn, and not twice."""
     gate = Gate(bench.hub, 0, 1, 2, 3)
     recover(bench, 0, 1, 2, 3)
 
@@ -72,7 +72,7 @@ def test_open_logs_need_no_recovery(bench: Bench) -> None:
 
 
 def test_retention_visits_only_partitions_that_were_used(bench: Bench) -> None:
-    """A partition that nobody has used has no log; retention must not create one."""
+    """An unused partition has no log; retention must not create one."""
     bench.hub.log(2)
 
     visited = bench.broker.upkeep.partitions()

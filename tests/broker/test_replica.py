@@ -22,7 +22,7 @@ SEND = RuleReplica(name=rule_name("send"), rights=Rights.SEND, primary_key="firs
 
 
 class Secondary:
-    """A namespace that follows one on another node, and what a primary may ask of it."""
+    """A namespace that follows one on another node, with the requests of a primary."""
 
     def __init__(self, profile: Profile = Profile.DEVELOPER) -> None:
         self.bench = Bench(profile=profile)
@@ -123,7 +123,7 @@ def test_the_default_group_stays_whatever_comes(secondary: Secondary) -> None:
 
 
 def test_hubs_that_the_primary_has_not_go(secondary: Secondary) -> None:
-    """Also those that nobody was told about, because the line was down."""
+    """Also those whose deletion was not replicated, because the connection was broken."""
     secondary.take(a_hub("kept"))
     secondary.take(a_hub("gone"))
 
@@ -144,7 +144,7 @@ def test_what_the_tier_refuses_is_refused_whole(secondary: Secondary) -> None:
 
 
 def test_after_a_failover_the_old_primary_is_refused(secondary: Secondary) -> None:
-    """By the id of the pairing; a stranger is told of nothing."""
+    """By the id of the pairing; an unknown primary gets no information."""
     bench = secondary.bench
     bench.do(lambda done: bench.manager.fail_over(WEST, SHOP, bench.actor(), done))
 
@@ -157,7 +157,7 @@ def test_after_a_failover_the_old_primary_is_refused(secondary: Secondary) -> No
 
 
 def test_a_namespace_is_the_secondary_of_one_pairing(secondary: Secondary) -> None:
-    """Neither another primary nor the same one anew may take it over, and no name is taken twice."""
+    """Neither another primary nor the same one again may take it over, and no name is used twice."""
     bench = secondary.bench
     bench.do(lambda done: bench.manager.pair("hubmere", alias_name("taken"), "", "", bench.actor(), done))
 
@@ -168,7 +168,7 @@ def test_a_namespace_is_the_secondary_of_one_pairing(secondary: Secondary) -> No
 
 
 def test_an_alias_that_replicates_is_not_paired_again(secondary: Secondary) -> None:
-    """The first partner would be left behind as a secondary of nobody."""
+    """The first partner would stay a secondary without a primary."""
     bench, other = secondary.bench, alias_name("other")
     bench.do(
         lambda done: bench.manager.pair_away(

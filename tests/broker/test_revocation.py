@@ -1,4 +1,4 @@
-"""Open connections are judged again in slices, each once, and by the rules of that moment."""
+"""Open connections are reviewed in slices, each once, and by the current rules."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +22,7 @@ def world() -> World:
 
 
 class Connection:
-    """Counts how often it was judged."""
+    """Counts its reviews."""
 
     def __init__(self) -> None:
         self.reviews = 0
@@ -102,7 +102,7 @@ def test_a_rotated_key_gets_an_expiry_once(world: World) -> None:
 
 
 def test_a_principal_follows_the_rights_of_its_rule(world: World) -> None:
-    """What was taken from the rule is taken from those who are connected; a rotated key manages nothing."""
+    """A right that the rule has lost is lost for connected clients; a rotated key cannot manage."""
     principal = world.access.by_key(world.namespace, "send", KEY)
     world.change(Replace(replace(world.rule, rights=Rights.ALL)))
     widened = world.access.current(principal, NOW_S)

@@ -1,4 +1,4 @@
-"""Role assignments: what they allow and where, and how they come, change and go."""
+"""Role assignments: what they allow and where, and their creation, change and deletion."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -197,7 +197,7 @@ def test_application_id_counts_for_the_application_itself_only(world: World) -> 
 
 
 def test_identities_and_role_changes_are_judged_again(world: World) -> None:
-    """What a connection holds follows the assignments in force."""
+    """The rights of a connection follow the current assignments."""
     kept = world.assign(DATA_SENDER, "orders")
     principal = world.sign_in().principal
     judge: Judge = world.broker.revocation.judge
@@ -268,7 +268,7 @@ def test_assignment_that_exists_is_repeated_without_a_change_and_never_changed(w
     ],
 )
 def test_bad_assignment_is_refused(world: World, changes: dict[str, Any], kind: type[Refusal]) -> None:
-    """Nothing is kept, and the reason names what was wrong."""
+    """Nothing is stored, and the error names the reason."""
     wanted = replace(world.assign(DATA_SENDER), name="99999999-0000-0000-0000-000000000000", **changes)
 
     with pytest.raises(kind):

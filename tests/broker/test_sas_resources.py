@@ -1,4 +1,4 @@
-"""The resource of a token is a prefix, by path segments, of what the token opens, however it is written."""
+"""A token covers its resource and everything below it, by path segments, in any spelling."""
 
 import base64
 import hmac
@@ -132,7 +132,7 @@ def test_a_token_for_something_else_opens_nothing(resource: str, asked: str) -> 
 
 @pytest.mark.parametrize("path", ["eh1/publisher/a/messages", "EH1/Publisher/A"])
 def test_the_singular_of_publishers_is_taken(path: str) -> None:
-    """One page of the service's API writes it so, and requests are taken in both forms."""
+    """One page of the service's API uses the singular, and both forms are accepted."""
     principal = holder_of(f"https://{HOST}/{path}")
 
     assert principal.covers(Resource.of_publisher(NAMESPACE, "eh1", "a"))

@@ -1,4 +1,4 @@
-"""Units that follow the load: down again after a quiet time, where an operator wants that (service 5 has only up)."""
+"""Units that follow the load: they shrink after a quiet time if configured (service 5 only grows)."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ MB = 1024 * 1024
 
 
 class Load:
-    """Traffic on a namespace of the standard tier that may grow to 4 units, second by second on a clock of its own."""
+    """Traffic on a namespace of the standard tier that may grow to 4 units, second by second with a manual clock."""
 
     def __init__(self, *, capacity: int, minimum: int) -> None:
         self.clock = ManualClock()
@@ -56,7 +56,7 @@ class Load:
 
 @pytest.fixture
 def quiet_s() -> int:
-    """The quiet time in whole seconds, and one for the first look."""
+    """The quiet time in whole seconds, and one for the first measurement."""
     return int(QUIET_SECONDS) + 1
 
 
@@ -71,7 +71,7 @@ def test_a_namespace_without_a_minimum_never_falls(quiet_s: int) -> None:
 
 
 def test_a_quiet_namespace_falls_one_unit_per_quiet_time_to_its_minimum(quiet_s: int) -> None:
-    """Step by step, and no further than wanted."""
+    """Step by step, down to the minimum."""
     load = Load(capacity=4, minimum=2)
 
     seen = load.flow(4 * quiet_s)
@@ -91,7 +91,7 @@ def test_traffic_that_needs_the_units_keeps_them(quiet_s: int) -> None:
 
 
 def test_a_busy_second_begins_the_quiet_time_anew(quiet_s: int) -> None:
-    """Quiet means quiet throughout."""
+    """The quiet time must not be interrupted."""
     load = Load(capacity=3, minimum=1)
 
     load.flow(quiet_s - 10)

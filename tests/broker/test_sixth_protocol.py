@@ -1,4 +1,4 @@
-"""A new protocol needs no security code of its own: the front door asks every question."""
+"""A new protocol needs no security code: the broker makes every check."""
 
 import asyncio
 import re
@@ -72,7 +72,7 @@ def converse(bench: Bench, *commands: str, address: str = "127.0.0.1") -> list[s
 
 
 def test_protocol_is_small_and_has_no_security_code() -> None:
-    """The front door is complete if a protocol needs only parsing and formatting."""
+    """The broker's surface is complete if a protocol needs only parsing and formatting."""
     source = _SOURCE.read_text(encoding="utf-8")
 
     assert len(source.splitlines()) < _LINE_LIMIT
@@ -81,7 +81,7 @@ def test_protocol_is_small_and_has_no_security_code() -> None:
 
 
 def test_events_go_in_and_come_out_over_a_socket(bench: Bench) -> None:
-    """A client that knows nothing but lines can use the broker."""
+    """A client that only sends lines can use the broker."""
 
     async def session() -> list[str]:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -125,7 +125,7 @@ def test_refusals_are_the_brokers(bench: Bench) -> None:
 
 
 def test_wrong_key_and_forbidden_address_are_refused(bench: Bench) -> None:
-    """Both are asked before anything else."""
+    """Both are checked before anything else."""
     wrong = ConnectionString.parse(connection_string(bench)).text()[:-8] + "AAAAAAA="
     signed_in = f"SIGN-IN {connection_string(bench)}"
     assert converse(bench, f"SIGN-IN {wrong}")[0].startswith("ERROR ")

@@ -1,4 +1,4 @@
-"""The broker's front door: what endpoints and the portal may import, and what they cannot reach through it."""
+"""The broker's surface: what endpoints and the portal may import, and what they cannot reach through it."""
 
 import ast
 import inspect
@@ -41,7 +41,7 @@ display_text leader_epoch_refusal read_key_set refusals segment_lifetime_ms shar
 
 
 def test_surface_is_the_list_that_is_agreed() -> None:
-    """Everything else in the package may change without a look at the protocols."""
+    """Everything else in the package may change without changes in the protocols."""
     assert sorted(hubmere.broker.__all__) == SURFACE.split()
 
 
@@ -75,7 +75,7 @@ def public_types(cls: type) -> Iterator[tuple[str, type]]:
 
 
 def classes_in(annotation: object) -> Iterator[type]:
-    """The classes of an annotation: those of its arguments too, except what a callback is called with."""
+    """The classes of an annotation and of its arguments, except the arguments of callbacks."""
     if isinstance(annotation, type) and typing.get_origin(annotation) is None:
         yield annotation
     arguments = typing.get_args(annotation)

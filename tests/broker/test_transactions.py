@@ -31,7 +31,7 @@ class Desk:
         self.restart()
 
     def restart(self) -> None:
-        """Begin anew from what the catalog has kept."""
+        """Start again from the catalog."""
         namespace = self.bench.broker._namespace("hubmere")
         self.transactions = Transactions(
             namespace, self.bench.catalog, ProducerIds(self.bench.catalog), now=self.now, now_ms=self.now_ms
@@ -228,7 +228,7 @@ def test_stranger_has_no_transaction(desk: Desk) -> None:
 
 
 def test_second_request_while_the_first_is_on_its_way_has_to_wait(desk: Desk) -> None:
-    """The client tries again; nothing is decided on what is not durable."""
+    """The client retries; no decision depends on a change that is not durable."""
     producer = desk.start()
     desk.transactions.add_partitions("t", producer, [desk.place], 0.0, NOW_MS, print)
 
@@ -244,7 +244,7 @@ def test_second_request_while_the_first_is_on_its_way_has_to_wait(desk: Desk) ->
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_events_become_visible_together_or_never(desk: Desk, commit: bool) -> None:
-    """A marker in every partition, then readers of committed events go on."""
+    """A marker in every partition, then readers of committed events continue."""
     producer = desk.start()
     desk.add(producer, 0, 1)
     desk.write(producer)
@@ -283,7 +283,7 @@ def test_partition_is_enlisted_before_it_is_written_to(desk: Desk) -> None:
 
 
 def test_enlisting_again_costs_nothing(desk: Desk) -> None:
-    """Clients repeat what they are not sure of."""
+    """Clients repeat requests without an answer."""
     producer = desk.start()
     desk.add(producer)
     outcome: list[Refusal | None] = []
@@ -316,7 +316,7 @@ def test_transaction_that_never_began_cannot_be_ended(desk: Desk) -> None:
 
 
 def test_partition_of_a_deleted_hub_needs_no_marker(desk: Desk) -> None:
-    """The transaction must not hang on what is gone."""
+    """The transaction must not wait for a deleted hub."""
     producer = desk.start()
     desk.add(producer)
     desk.bench.do(lambda done: desk.bench.manager.delete_hub("hubmere", "orders", desk.bench.actor(), done))
@@ -421,7 +421,7 @@ def test_ended_transaction_does_not_time_out(desk: Desk) -> None:
 
 
 def test_open_transaction_goes_on_after_a_restart(desk: Desk) -> None:
-    """With what is left of its time."""
+    """With the rest of its timeout."""
     producer = desk.start(timeout_ms=10_000)
     desk.add(producer)
     desk.write(producer)

@@ -1,4 +1,4 @@
-"""Views answer the questions of monitoring and hand out no live state."""
+"""Views have the queries of monitoring and expose no live state."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""A real node for tests of its clients, and what they do to its hubs with our own client."""
+"""A real node for tests of its clients, and helpers that use our own client."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -57,7 +57,7 @@ class Hubs:
         self._made = 0
 
     def new(self, partitions: int = 2) -> str:
-        """A hub of its own for a test."""
+        """A new hub for a test."""
         self._made += 1
         name = f"hub-{self._made}"
         topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
@@ -111,7 +111,7 @@ class Hubs:
 
 @contextmanager
 def a_node_with_hubs(*, memory: bool = True) -> Iterator[Hubs]:
-    """A node of its own, without the limits of a tier but for the size of a publication."""
+    """A separate node without the limits of a tier, except the size of a publication."""
     with Node(settings={"memory": memory, "as": "unlimited", "limits.publication_bytes": 1024 * 1024}) as node:
         hubs = Hubs(node)
         try:

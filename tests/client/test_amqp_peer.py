@@ -51,6 +51,6 @@ def test_a_missing_hub_is_reported(node: Node) -> None:
 
 
 def test_nobody_there_is_a_failure_too() -> None:
-    """Port 1 is nobody's on loopback."""
+    """No process listens on port 1 of loopback."""
     with pytest.raises(AmqpFailure, match=r"127\.0\.0\.1:1"), AmqpPeer("127.0.0.1", 1, "r", "k", container_id="early"):
         pass

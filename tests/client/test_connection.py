@@ -1,4 +1,4 @@
-"""Getting in, and being told no, by a real node."""
+"""Sign-in, and refusals, of a real node."""
 
 import socket
 from dataclasses import replace
@@ -15,7 +15,7 @@ from hubmere.wire.kafka.errors import ErrorCode
 
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "TLS"])
 def test_client_signs_in_with_a_connection_string(hubs: Hubs, secure: bool) -> None:
-    """Both doors take the string that every other client uses."""
+    """Both ports accept the connection string that other clients use."""
     hub = hubs.new(partitions=3)
 
     with Client(an_account(hubs.node, secure=secure)) as client:

@@ -31,7 +31,7 @@ def test_range_is_read_exactly_across_batches(hubs: Hubs) -> None:
 
 
 def test_small_range_is_not_answered_with_all_that_follows(hubs: Hubs) -> None:
-    """A micro-batch takes a few events of a large backlog: what it does not need is not sent."""
+    """A micro-batch reads a few events of a large backlog: the others are not sent."""
     hub = hubs.new()
     hubs.publish(hub, 0, *([b"%d" % number * 900] * 10 for number in range(100, 200)))
 
@@ -55,7 +55,7 @@ def test_bounds_are_those_of_each_partition(hubs: Hubs) -> None:
 
 
 def test_range_before_the_beginning_is_lost_by_name(hubs: Hubs) -> None:
-    """Retention may pass a reader; it must learn what it has missed."""
+    """Retention may delete events before a reader gets them; the error names the range."""
     hub = hubs.new()
     hubs.publish(hub, 0, bodies(20))
     hubs.trim(hub, 0, 12)
@@ -67,7 +67,7 @@ def test_range_before_the_beginning_is_lost_by_name(hubs: Hubs) -> None:
 
 
 def test_reader_that_stops_early_leaves_a_client_that_works(hubs: Hubs) -> None:
-    """The answer that was asked for ahead of time must not be taken for another's."""
+    """The response to a request that was sent ahead must not be used for another request."""
     hub = hubs.new()
     hubs.publish(hub, 0, bodies(10), bodies(10, "later"))
     reader = hubs.reader(hub)

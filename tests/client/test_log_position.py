@@ -1,4 +1,4 @@
-"""The address of batches in the log, which a node tells our clients beside what Kafka tells."""
+"""The byte position of batches in the log, which a node sends to our clients in addition to Kafka's fields."""
 
 from dataclasses import replace
 

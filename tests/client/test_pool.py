@@ -58,7 +58,7 @@ def test_two_owners_at_a_time_have_a_client_each(hubs: Hubs) -> None:
 
 
 def test_work_that_fails_leaves_no_connection_to_the_next(hubs: Hubs) -> None:
-    """Answers that nobody took may still arrive on it."""
+    """Unread responses may still arrive on it."""
     account = replace(an_account(hubs.node), client_id="hubmere-fails")
     first = kept_connection(account)
 
@@ -95,7 +95,7 @@ def test_oldest_of_too_many_is_let_go(hubs: Hubs) -> None:
 
 
 def test_child_process_has_no_kept_client() -> None:
-    """Two processes that speak on one socket would read each other's answers."""
+    """Two processes on one socket would read each other's responses."""
     found = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=False, timeout=60)
 
     assert found.stdout.strip() == "0", found.stderr

@@ -54,7 +54,7 @@ def test_ids_differ_by_where_parts_are_cut() -> None:
 
 
 def test_writing_goes_on_when_the_node_comes_back(disk_hubs: Hubs) -> None:
-    """What was in flight when the node was killed is written again, and is there once."""
+    """Batches in flight when the node was killed are written again, and are stored once."""
     hub = disk_hubs.new()
     batches = [bodies(10, f"batch {number}") for number in range(12)]
     producer = HubProducer(disk_hubs.client, hub, producer_id_of([hub.encode()]))

@@ -147,5 +147,5 @@ class Simulation:
         gateway.held, gateway.granted = None, False
 
     def _delivers(self, gateway: Gateway, step: int) -> bool:
-        # A frozen process delivers nothing; what matters is what it does when it runs.
+        # A frozen process delivers nothing; the check applies when it runs.
         return step >= gateway.frozen_until and gateway.granted and gateway.lease.is_held(gateway.now(step))

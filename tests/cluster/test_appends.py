@@ -107,7 +107,7 @@ def a_batch(*values: bytes, is_own: bool = True) -> bytearray:
 
 
 class Publications:
-    """Publications to one partition, and what became of them."""
+    """Publications to one partition, and their outcomes."""
 
     def __init__(self, leader: Leader, kind: type[PartitionAppends] = PartitionAppends) -> None:
         self.acknowledged: list[tuple[bytes, int]] = []
@@ -165,7 +165,7 @@ async def _publish_under_failures(seed: int, kind: type[PartitionAppends]) -> tu
 
 @pytest.mark.parametrize("seed", range(30))
 def test_a_retry_never_duplicates_or_reorders_an_event(seed: int) -> None:
-    """Requests and answers get lost at random: each event of the gateway's own is there once, in order."""
+    """Requests and answers get lost at random: each of the gateway's own events is stored once, in order."""
     leader, publications = run(_publish_under_failures(seed, PartitionAppends))
 
     expected = [b"%d" % number for number in range(60)]
@@ -207,7 +207,7 @@ def test_waiting_batches_share_a_request() -> None:
 
 
 def test_a_batch_of_a_client_is_never_sent_again() -> None:
-    """The client retries under its own numbers; a second retry below it could reorder what it sends."""
+    """The client retries under its own numbers; a retry by the gateway could reorder its events."""
 
     async def work() -> tuple[Leader, Publications]:
         leader = Leader(failures=1.0)

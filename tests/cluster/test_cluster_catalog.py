@@ -26,7 +26,7 @@ class Log:
         self.gateways: list[Gateway] = []
 
     def deliver(self) -> None:
-        """Let everybody read to the end, also what is appended meanwhile."""
+        """Let all gateways read to the end, including entries that are appended meanwhile."""
         while any(gateway.state.next_offset < len(self.entries) for gateway in self.gateways):
             for gateway in self.gateways:
                 gateway.read()
@@ -125,7 +125,7 @@ def test_two_gateways_that_create_different_hubs_make_both() -> None:
 
 
 def test_an_update_that_was_decided_on_an_old_row_is_a_conflict() -> None:
-    """The last writer does not silently undo what it has not seen."""
+    """The last writer does not silently undo a change that it has not seen."""
     log, one, other = two_gateways()
     hub = a_hub("eh1", namespace=NAMESPACE)
     one.submit(Create(hub))
@@ -195,7 +195,7 @@ def test_a_sealed_value_cannot_be_moved_to_another_row() -> None:
 
 
 def test_a_change_that_does_not_reach_the_log_is_refused() -> None:
-    """Management answers that it is busy, and plans on what is there."""
+    """Management answers that it is busy, and plans on the current state."""
     _, one, _ = two_gateways()
     one.loses = True
 

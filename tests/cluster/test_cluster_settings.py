@@ -1,4 +1,4 @@
-"""Settings of a gateway: what it needs, and what it cannot have; and clusters on which it does not start."""
+"""Settings of a gateway: required and forbidden ones; and clusters on which it does not start."""
 
 import socket
 import subprocess
@@ -85,7 +85,7 @@ def start(folder: Path, port: int, *more: str) -> "subprocess.CompletedProcess[s
 
 
 def test_a_gateway_waits_for_its_cluster_until_the_timeout(tmp_path: Path) -> None:
-    """One line says what it waits for; then it ends with the exit code for settings, and has written nothing."""
+    """It logs what it waits for; then it ends with the exit code for settings, and has written nothing."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
 

@@ -124,7 +124,7 @@ def test_a_claim_waits_for_every_displaced_claim() -> None:
 
 
 def test_a_silent_gateway_is_declared_dead_by_the_beats_of_another() -> None:
-    """The log's own order is the clock, so that skewed clocks end nobody."""
+    """The order of the log is the clock, so that skewed clocks have no effect."""
     log = Log("a", "b")
     log.add(a_claim("mine", 5, session="b"))
     log.beat("a", MISSED_BEATS - 1)

@@ -30,7 +30,7 @@ def test_a_read_begins_with_the_batch_that_holds_the_number() -> None:
 
 
 def test_a_read_gives_at_least_one_batch_and_no_more_than_asked_for() -> None:
-    """A batch that is larger than what was asked for is given all the same: half of it is of no use."""
+    """A batch that is larger than requested is returned as a whole."""
     cache = FetchCache().partition()
     cache.add(fetched(a_batch(0), a_batch(2)))
 
@@ -90,7 +90,7 @@ def test_the_cache_is_bounded_over_all_partitions() -> None:
 
 
 def test_an_aborted_transaction_ends_at_its_marker() -> None:
-    """Kafka tells where it begins; readers skip its events up to the abort marker, and no later ones."""
+    """Kafka returns its begin; readers skip its events up to the abort marker, and no later ones."""
     marker = bytes(encode_marker(Marker(7, 0, is_commit=False), time_ms=5, base_sequence_number=4))
     cache = FetchCache().partition()
     cache.add(fetched(a_batch(0), a_batch(2), marker, a_batch(5), aborted=((7, 2), (9, 5))))

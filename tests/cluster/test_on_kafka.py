@@ -40,7 +40,7 @@ _ARM = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/defau
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with running_cluster(tmp_path_factory.mktemp("cluster")) as running:
         yield running
-        # Sockets that the SDKs left open are closed here, where nobody minds.
+        # Sockets that the SDKs left open are closed here, so that their warnings hit no test.
         gc.collect()
 
 
@@ -146,7 +146,7 @@ def test_a_consumer_that_moves_to_another_gateway_is_not_reset(cluster: Cluster)
         for count in range(1, 11):
             producer.produce("moves", b"first", partition=0)
             assert producer.flush(PATIENCE_S) == 0
-            # The other gateway has not heard of this event: the consumer stands behind the end that it knows.
+            # The other gateway does not know this event yet: the consumer is after the end that it knows.
             behind.assign([TopicPartition("moves", 0, 2 * count - 1)])
             producer.produce("moves", b"second", partition=0)
             assert producer.flush(PATIENCE_S) == 0
@@ -158,7 +158,7 @@ def test_a_consumer_that_moves_to_another_gateway_is_not_reset(cluster: Cluster)
 
 
 def test_a_kafka_group_reads_through_different_gateways(cluster: Cluster) -> None:
-    """Groups and committed offsets are the cluster's: a member that moves goes on where it was."""
+    """Groups and committed offsets are on the cluster: a member that moves continues at its offset."""
     create_hub(cluster, "grouped")
     producer = Producer({**cluster.kafka(), "enable.idempotence": True})
     for number in range(40):
@@ -467,5 +467,5 @@ def test_a_killed_broker_and_a_killed_gateway_lose_nothing(cluster: Cluster) -> 
     for numbers in send_while(cluster, "gateway-killed", lambda: cluster.kill_gateway(0)):
         firsts = list(dict.fromkeys(numbers))
         assert firsts == sorted(firsts)
-        # The event that was under way is repeated by the SDK: nobody knows whether the killed gateway had it.
+        # The event that was under way is repeated by the SDK: it is unknown whether the killed gateway had it.
         assert len(numbers) - len(firsts) <= 1

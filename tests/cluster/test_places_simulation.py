@@ -48,7 +48,7 @@ def test_no_two_gateways_deliver_on_one_place(request: pytest.FixtureRequest) ->
     runs = [Simulation(seed).run() for seed in seeds]
 
     assert [seed for seed, run in zip(seeds, runs, strict=True) if run.overlaps] == []
-    # The schedules do give the place to somebody most of the time.
+    # Most of the time some reader has the place.
     assert sum(run.delivering_steps for run in runs) > len(runs) * 300
 
 

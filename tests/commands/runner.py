@@ -17,7 +17,7 @@ from hubmere.testing import Node
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How a command ended and what it said."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -81,7 +81,7 @@ def hears_interrupts() -> None:
 
 
 def piped(node: Node, data: bytes, *arguments: str) -> tuple[int, bytes, str]:
-    """The command as a process that is given something to read: its exit code, its output, what it complained of."""
+    """The command as a process with standard input: its exit code, output and errors."""
     with started(node, *arguments) as process:
         out, err = process.communicate(data, timeout=300)
     return process.returncode, out, err.decode()

@@ -26,7 +26,7 @@ def node() -> Iterator[Node]:
 
 @pytest.fixture
 def plan(node: Node) -> HubPlan:
-    """The hub as the node wants it captured, anew for each test."""
+    """The hub in the node's plan, created for each test."""
     assert at(node, "capture", "disable", "--name", "orders").code == 0
     assert at(node, "capture", "enable", "--name", "orders", "--skip-empty-archives", "true").code == 0
     with closing(NodeClient(node.http, node.admin_token, None)) as client:
@@ -71,7 +71,7 @@ def test_missing_events_end_with_a_failure_that_names_them(node: Node, plan: Hub
 
 
 def test_copy_of_the_files_is_checked_by_its_url(node: Node, plan: HubPlan, tmp_path: Path) -> None:
-    """An empty folder holds nothing of what is in the log."""
+    """An empty folder has no event of the log."""
     publish(node, "copy")
 
     found = at(

@@ -79,7 +79,7 @@ def test_group_is_described_with_members_and_positions(node: Node, hub: str, gro
     [("earliest", 0), ("latest", 5), ("offset:3", 3), ("offset:99", 5), ("shift:-1", 1), ("2020-01-01T00:00:00Z", 0)],
 )
 def test_group_is_reset_after_a_preview(node: Node, hub: str, group: str, target: str, offset: int) -> None:
-    """The preview tells the same and changes nothing; a target outside the log is moved into it."""
+    """The preview shows the same and changes nothing; a target outside the log is moved into it."""
     preview = at(node, "group", "reset", group, "--to", target, "--dry-run").json
     before = committed(node, group, hub)
     done = at(node, "group", "reset", group, "--to", target).json
@@ -110,7 +110,7 @@ def test_partitions_of_a_hub_are_chosen(node: Node, hub: str, group: str) -> Non
     ],
 )
 def test_invalid_group_commands_are_reported(node: Node, arguments: tuple[str, ...], code: Exit, message: str) -> None:
-    """By name where something is missing, by what is expected where a value is wrong."""
+    """Missing things by name, wrong values with the expected ones."""
     run = at(node, "group", *arguments)
 
     assert run.code == code

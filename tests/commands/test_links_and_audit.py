@@ -19,7 +19,7 @@ _PATIENCE_SECONDS = 30.0
 
 
 def the_connection(node: Node, is_it: Callable[[Json], bool]) -> Json:
-    """The one connection that is meant, once the node knows everything about it."""
+    """The matching connection, once the node has all its data."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         found: list[Json] = [one for one in at(node, "links", "list", "-o", "json").json if is_it(one)]
@@ -74,7 +74,7 @@ def test_reader_over_amqp_is_shown_with_credit_and_position(node: Node, hub: str
 
 @pytest.mark.foreign
 def test_consumer_over_kafka_is_shown_with_its_software(node: Node, hub: str) -> None:
-    """Its client id, what it is made of, and where it reads."""
+    """Its client id, its software, and its position."""
     host, port = str(node.kafka).rsplit(":", 1)
     consumer = Consumer(
         {
@@ -113,7 +113,7 @@ def test_consumer_over_kafka_is_shown_with_its_software(node: Node, hub: str) ->
 
 
 def test_client_over_http_is_shown_by_its_last_request(node: Node, hub: str) -> None:
-    """A connection is kept, the request on it is what it was used for."""
+    """A connection is described by its last request."""
     with httpx.Client(base_url=str(node.http), headers={"User-Agent": "a-device/1.0"}) as client:
         token = hubmere("sas", "--connection-string", node.connection_string, "--hub", hub).lines[0]
         client.post(f"/{hub}/messages", headers={"Authorization": token}, content=b"x").raise_for_status()
@@ -143,13 +143,13 @@ def test_connection_is_closed_and_that_is_audited(node: Node, hub: str) -> None:
 
 
 def test_connection_that_is_not_there_cannot_be_closed(node: Node) -> None:
-    """Numbers are not used twice, so this closes nobody."""
+    """Numbers are not used twice, so this closes no other connection."""
     assert at(node, "links", "close", "-n", "999999").code != 0
     assert at(node, "links", "close", "-n", "x").code != 0
 
 
 def test_audit_shows_changes_and_who_was_refused(node: Node, hub: str) -> None:
-    """Newest first, with the tracking id that the refused client was told."""
+    """Newest first, with the tracking id that the refused client got."""
     path = "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventHub/namespaces/hubmere/eventhubs/nope"
     refused = httpx.put(f"{node.http}{path}", json={}, headers={"Authorization": "BearerToken wrong"})
 

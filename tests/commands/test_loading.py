@@ -1,4 +1,4 @@
-"""What the commands cost those who do not use them, and what the shell and the manual know of them."""
+"""The commands are loaded on demand, completed by the shell and described in the manual."""
 
 import os
 import re
@@ -63,7 +63,7 @@ def test_shell_completes_commands_verbs_and_options() -> None:
 
 
 def test_shell_completes_names_from_the_running_node(node: Node, hub: str) -> None:
-    """Hubs, what is in them, and namespaces, by what was named before."""
+    """Hubs, their groups and rules, and namespaces, by the options that were given before."""
     at_node = {"HUBMERE_DATA": str(node.data)}
 
     assert completed("hubmere eventhub show -n ord", **at_node) == ["orders"]

@@ -66,7 +66,7 @@ def opened(link: str) -> int:
 
 
 def test_portal_link_signs_in_once_and_ends_the_one_before(node: Node) -> None:
-    """The link of the start is often gone when somebody needs it."""
+    """The link of the start is often lost when it is needed."""
     first = at(node, "portal").out.strip()
     second = at(node, "portal").out.strip()
 
@@ -92,7 +92,7 @@ def with_profiles(folder: Path, *arguments: str, **variables: str) -> Run:
 
 
 def test_profile_names_a_node_and_may_be_used_by_default(node: Node, tmp_path: Path) -> None:
-    """By flag, by variable, or for every command that names no node; other variables stand over the one in use."""
+    """By flag, by variable, or for every command that names no node; other variables override the default profile."""
     add = with_profiles(tmp_path, "profile", "add", "test", "--url", node.http, "--token", node.admin_token)
     by_flag = with_profiles(tmp_path, "namespace", "list", "--profile", "test", "--query", "[].name")
     by_variable = with_profiles(tmp_path, "namespace", "list", HUBMERE_PROFILE="test", HUBMERE_DATA="nowhere")
@@ -149,7 +149,7 @@ def test_profile_that_cannot_be_used_is_refused(tmp_path: Path, arguments: tuple
 
 
 def test_file_of_profiles_that_is_broken_is_named(tmp_path: Path) -> None:
-    """Whoever edited it by hand looks there."""
+    """A user who edited it needs its path."""
     path = tmp_path / "hubmere" / "profiles.json"
     path.parent.mkdir()
     path.write_text('{"profiles": {"x": {"speed": 9}}}')

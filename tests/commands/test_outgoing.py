@@ -89,7 +89,7 @@ def test_lines_do_not_depend_on_how_they_arrive(data: bytes, size: int) -> None:
     arriving = lines(reader)
     for portion in portions:
         os.write(writer, portion)
-        # What was written is there; an empty list says that no more is.
+        # Written lines are returned; an empty list means that there are no more.
         for part in arriving:
             if not part:
                 break
@@ -118,7 +118,7 @@ def test_lines_do_not_depend_on_how_they_arrive(data: bytes, size: int) -> None:
     ],
 )
 def test_line_that_describes_no_event_is_named(line: bytes, message: str) -> None:
-    """By its number, with what is wrong."""
+    """With its number and the reason."""
     with pytest.raises(CommandFailed) as failure:
         parse_event(line, 7)
 
@@ -128,7 +128,7 @@ def test_line_that_describes_no_event_is_named(line: bytes, message: str) -> Non
 
 
 def test_blank_lines_describe_nothing_and_count() -> None:
-    """An editor's last line is no event; the number that is told is the editor's."""
+    """An editor's last line is no event; the reported number is that of the editor."""
     portions = events_of([[b"", b'{"body": "x"}'], [b"  ", b"{"]], is_json=True, key=None)
 
     assert next(portions) == [Outgoing(b"x")]

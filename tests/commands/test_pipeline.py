@@ -1,4 +1,4 @@
-"""`hubmere pipeline` before Spark starts: the project that it makes, and what it says when something is missing."""
+"""`hubmere pipeline` before Spark starts: the project that it creates, and errors for missing requirements."""
 
 import sys
 from importlib.util import find_spec
@@ -11,7 +11,7 @@ from commands.runner import hubmere
 from hubmere.cli.commands import pipeline
 from hubmere.cli.exit_codes import Exit
 
-# A node that nobody asks: what is missing on this machine is told first.
+# A node that is not used: missing requirements of this machine are reported first.
 PLACE = {"EVENTHUBS_CONNECTION_STRING": "Endpoint=sb://localhost;SharedAccessKeyName=a;SharedAccessKey=b"}
 SAMPLE = Path(hubmere_pipeline.__file__).parent / "project"
 
@@ -54,7 +54,7 @@ def test_project_never_overwrites_what_is_there(project: Path) -> None:
 
 
 def test_folder_without_a_project_is_named(tmp_path: Path) -> None:
-    """The way out is named too."""
+    """The error names the remedy too."""
     run = hubmere("pipeline", "run", "--project", str(tmp_path))
 
     assert run.code == Exit.USAGE
@@ -97,7 +97,7 @@ def test_missing_package_is_named_with_the_way_to_install_it(
 
 
 def test_node_that_does_not_run_is_named(project: Path, tmp_path: Path) -> None:
-    """Nothing is started for a node that is not there."""
+    """Nothing is started without a node."""
     run = hubmere("pipeline", "run", "--project", str(project), "--data", str(tmp_path / "nowhere"))
 
     assert run.code == Exit.FAILED

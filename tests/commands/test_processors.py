@@ -1,4 +1,4 @@
-"""Event processors by command and metric: what a checkpoint store of the Azure SDK keeps on the node."""
+"""Event processors by command and metric, from the checkpoint store of the Azure SDK on the node."""
 
 import threading
 import urllib.request

@@ -1,4 +1,4 @@
-"""Every verb on resources, against a live node: what `az eventhubs` can do to it."""
+"""Every verb of `az eventhubs` on resources of a live node."""
 
 import pytest
 
@@ -79,7 +79,7 @@ def test_authorization_rule_lives_on_namespace_and_hub(node: Node, hub: str, sco
 
 
 def test_manage_brings_the_rights_that_it_needs(node: Node, hub: str) -> None:
-    """The service refuses Manage alone; nobody means that."""
+    """The service refuses Manage alone."""
     place = ("--eventhub-name", hub, "-n", "boss")
 
     rule = at(node, "eventhub", "authorization-rule", "create", *place, "--rights", "Manage", "-o", "json").json
@@ -124,7 +124,7 @@ def test_network_rules_are_added_changed_and_removed(node: Node, namespace: str)
 
 
 def test_network_rule_that_is_not_there_cannot_be_removed(node: Node, namespace: str) -> None:
-    """A typing mistake in an address must not pass for a closed door."""
+    """A typing mistake in an address must not look like a removed rule."""
     end = ("--namespace-name", namespace, "--ip-address", "10.9.9.9")
 
     run = at(node, "namespace", "network-rule-set", "ip-rule", "remove", *end)
@@ -167,7 +167,7 @@ def test_application_group_is_made_changed_and_deleted(node: Node) -> None:
 
 
 def test_policies_are_asked_for_in_whole(node: Node) -> None:
-    """A word too few must not become a limit of nothing, and a name that is not there no success."""
+    """An incomplete policy must not become an empty one, and an unknown name no success."""
     at(node, "namespace", "create", "-n", "governed-too", "--sku", "premium")
     verbs, end = ("namespace", "application-group"), ("--namespace-name", "governed-too", "-n", "jobs")
     at(node, *verbs, "create", *end, "--client-app-group-id", "EntitySASKeyName=app")
@@ -185,7 +185,7 @@ def test_policies_are_asked_for_in_whole(node: Node) -> None:
 
 
 def test_hub_is_made_changed_listed_and_deleted(node: Node, namespace: str) -> None:
-    """An update keeps what it does not name, although ARM replaces; days given now win over hours of before."""
+    """An update keeps settings that are not given, although ARM replaces them; given days override stored hours."""
     end = ("--namespace-name", namespace, "-n", "meters", "-o", "json")
 
     created = at(node, "eventhub", "create", *end, "--partition-count", "3", "--retention-time", "48").json
@@ -253,7 +253,7 @@ def test_capture_is_switched_on_and_off_and_keeps_its_settings(node: Node, hub: 
 
 
 def test_how_capture_goes_is_shown_for_hubs_and_partitions(node: Node, hub: str) -> None:
-    """Nobody runs the job of this node, and the command says so."""
+    """The job of this node does not run, and the command reports that."""
     at(node, "capture", "enable", "-n", hub, "--encoding", "Parquet", "--storage-account", "account")
     at(node, "send", hub, "waiting", "--partition-id", "1")
 
@@ -406,7 +406,7 @@ def test_refusal_of_the_node_is_printed_with_its_tracking_id(node: Node, hub: st
     ],
 )
 def test_wrong_usage_ends_with_exit_code_2(node: Node, arguments: tuple[str, ...]) -> None:
-    """Scripts tell a typing mistake from a failure."""
+    """Scripts can distinguish a typing mistake from a failure."""
     run = at(node, *arguments)
 
     assert run.code == Exit.USAGE

@@ -89,7 +89,7 @@ def test_query_and_rows_are_those_of_az(query: str, rows: list[str]) -> None:
 
 
 def test_resource_is_flat_and_names_its_resource_group() -> None:
-    """`properties` is gone, and what is outside of it wins."""
+    """`properties` is removed, and values outside of it have precedence."""
     resource = {
         "id": "/subscriptions/s/resourceGroups/rg/providers/Microsoft.EventHub/namespaces/n",
         "name": "n",
@@ -125,7 +125,7 @@ def test_table_of_a_query_has_columns_of_its_own(node: Node, hub: str) -> None:
 
 
 def test_bad_query_and_bad_default_are_wrong_usage(node: Node) -> None:
-    """Each says what is wrong with which text."""
+    """Each error names the text and the reason."""
     query = at(node, "eventhub", "list", "--query", "[?")
     default = hubmere("eventhub", "list", HUBMERE_DATA=str(node.data), HUBMERE_OUTPUT="xml")
 
@@ -168,7 +168,7 @@ def test_deletion_is_confirmed_at_a_terminal_only(node: Node) -> None:
 
 
 def on_a_terminal(node: Node, typed: str, *arguments: str) -> tuple[int, str]:
-    """The command with a terminal at all its ends: exit code, and what the terminal shows."""
+    """The command with a terminal as input and output: exit code, and the text on the terminal."""
     leader, follower = pty.openpty()
     variables = environment(HUBMERE_DATA=str(node.data), TERM="xterm")
     with subprocess.Popen(
@@ -180,7 +180,7 @@ def on_a_terminal(node: Node, typed: str, *arguments: str) -> tuple[int, str]:
         while True:
             try:
                 data = os.read(leader, 4096)
-            except OSError:  # how Linux tells that the other end is closed
+            except OSError:  # Linux reports a closed other end in this way
                 break
             if not data:
                 break

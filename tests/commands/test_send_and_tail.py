@@ -37,7 +37,7 @@ def test_body_key_and_properties_arrive_as_given(node: Node, hub: str) -> None:
 
 
 def test_file_is_sent_byte_for_byte(node: Node, hub: str, tmp_path: Path) -> None:
-    """Also one that is no text, and larger than what is sent in one batch."""
+    """Also one that is not text, and larger than one batch."""
     content = bytes(range(256)) * 2000
     path = tmp_path / "body.bin"
     path.write_bytes(content)
@@ -190,7 +190,7 @@ def test_options_that_do_not_go_together_are_refused(node: Node, arguments: tupl
 
 
 def test_bad_line_is_named_with_what_was_sent_before(node: Node, hub: str, tmp_path: Path) -> None:
-    """Whoever repairs the file must know where to go on."""
+    """A user who repairs the file must know where to continue."""
     path = tmp_path / "events.jsonl"
     good = json.dumps({"body": "x" * 1000, "partitionKey": "k"})
     path.write_text("\n".join([*([good] * 600), '{"no body": 1}']), encoding="utf-8")
@@ -205,7 +205,7 @@ def test_bad_line_is_named_with_what_was_sent_before(node: Node, hub: str, tmp_p
 
 
 def test_bar_with_rate_is_shown_on_a_terminal_only(node: Node, hub: str) -> None:
-    """A log file full of bars helps nobody; a person who waits wants one."""
+    """A bar is useful at a terminal, but not in a log file."""
     leader, follower = os.openpty()
     with subprocess.Popen(
         started_arguments(hub), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=follower,
@@ -233,7 +233,7 @@ def _everything(terminal: int) -> bytes:
     while True:
         try:
             data = os.read(terminal, 4096)
-        except OSError:  # how Linux tells that the other end is closed
+        except OSError:  # Linux reports a closed other end in this way
             return shown
         if not data:
             return shown
@@ -274,7 +274,7 @@ def test_tail_begins_at_the_given_position(node: Node, hub: str) -> None:
 
 
 def test_tail_shows_only_what_is_asked_for(node: Node, hub: str) -> None:
-    """By key, by body and by time; `--count` counts what is shown."""
+    """By key, by body and by time; `--count` counts printed events."""
     for number in range(4):
         key = ("--partition-key", "even" if number % 2 == 0 else "odd")
         assert at(node, "send", hub, f'{{"number": {number}}}', *key).code == Exit.OK
@@ -298,7 +298,7 @@ def test_tail_formats_as_kcat_does(node: Node, hub: str) -> None:
 
 
 def test_colours_are_for_terminals(node: Node, hub: str) -> None:
-    """FORCE_COLOR stands for a terminal here; NO_COLOR wins over both."""
+    """FORCE_COLOR simulates a terminal here; NO_COLOR overrides both."""
     assert at(node, "send", hub, "x", "--partition-key", "k").code == Exit.OK
     data = str(node.data)
 

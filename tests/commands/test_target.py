@@ -1,4 +1,4 @@
-"""Finding the node: by its folder, its address or a connection string, and what is said when it is not there."""
+"""Finding the node: by its folder, its address or a connection string, and the errors if there is none."""
 
 import json
 import socket
@@ -56,7 +56,7 @@ def test_flags_stand_over_the_environment(given: dict[str, str], environ: dict[s
 
 
 def test_folder_that_is_named_stands_over_the_address_in_the_environment(tmp_path: Path) -> None:
-    """What is typed now counts more than what was exported once."""
+    """A flag overrides a variable."""
     where = found({"HUBMERE_URL": "http://b:2", "HUBMERE_TOKEN": "t"}, data=a_folder(tmp_path))
 
     assert (where.url, where.namespace, where.credential) == ("http://localhost:1", "ns", BearerToken("secret"))
@@ -152,7 +152,7 @@ def test_folder_without_a_node_is_reported(tmp_path: Path) -> None:
 
 
 def test_ready_file_of_a_node_that_was_killed_is_not_believed(tmp_path: Path) -> None:
-    """Its port may be somebody else's by now, and its token must not go there."""
+    """Another process may use its port by now, and must not get its token."""
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         pass
 
@@ -219,7 +219,7 @@ def test_connection_string_with_manage_opens_its_namespace(node: Node) -> None:
 
 
 def test_rights_to_send_and_to_listen_are_enough_for_send_and_tail(node: Node, hub: str) -> None:
-    """Devices and dashboards have no more, and are told no more."""
+    """Devices and dashboards have only these rights."""
     strings = {}
     for right in ("Send", "Listen"):
         rule = ("--eventhub-name", hub, "-n", right, "-o", "json")

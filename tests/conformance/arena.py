@@ -1,7 +1,6 @@
-"""A whole node for foreign clients, as a child process with every port open, and what a test may change on it.
-
-Everything goes through what an operator has: the settings file, the ready file and the management API. A test gets hubs
-of its own, so that one node serves them all and no test sees another's events.
+"""A node for foreign clients, as a child process with every port open, and changes that tests make on it. Tests use the
+same means as an operator: the settings file, the ready file and the management API. Each test gets its own hubs, so
+that one node serves all tests and no test sees another's events.
 """
 
 import json
@@ -73,7 +72,7 @@ class Place:
 
 
 class Arena:
-    """A node for the length of a `with` block; `settings` stand over those that all tests need."""
+    """A node for the length of a `with` block; `settings` override those of all tests."""
 
     def __init__(self, **settings: str | int | float | bool) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="hubmere-arena-")
@@ -92,7 +91,7 @@ class Arena:
         self._folder.cleanup()
 
     def new_hub(self, partitions: int = 2, **properties: object) -> str:
-        """A hub that nobody else uses."""
+        """A hub that no other test uses."""
         name = f"hub-{next(self._numbers)}"
         self.write_hub(name, partitions, **properties)
         return name

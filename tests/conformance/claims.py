@@ -1,6 +1,5 @@
-"""What is claimed of each foreign client: transport by feature, with where its pinned version stands.
-
-`matrix.py` holds the claims against the tests.
+"""The claims about each foreign client: transport by feature, and where its version is pinned. `matrix.py` compares the
+claims with the tests.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +13,7 @@ from conformance.versions import of_cargo, of_go, of_kafka, of_maven, of_npm, of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """A client, where its pinned version stands, and what is claimed of it."""
+    """A client, where its version is pinned, and its claims."""
 
     name: Name
     language: str
@@ -69,7 +68,7 @@ _KAFKA_JAVA: Mapping[Transport, frozenset[Feature]] = {
     ),
     Transport.TLS: frozenset({Feature.CODECS, Feature.GROUPS}),
 }
-# What every client that is driven by the same operations does, and what some have beside it.
+# Features of every client with the common operations, and additional ones of some.
 _KAFKA_COMMON = frozenset(
     {
         Feature.RECORDS,

@@ -1,4 +1,4 @@
-"""Where foreign clients of other languages are, and how they get there: packages, jars and programs under `.cache`.
+"""Installs and finds foreign clients of other languages: packages, jars and programs under `.cache`.
 
 `python tests/conformance/clients.py js java kafka keycloak go rust period` installs what is missing; `make foreign`
 calls it.
@@ -42,7 +42,7 @@ _NODE_MAJOR = 20
 
 
 class NotInstalled(Exception):
-    """A client or what it runs on is missing; the text says which."""
+    """A client or its runtime is missing; the text names it."""
 
 
 # --- Node.js ---------------------------------------------------------------------------------------------------------
@@ -186,8 +186,7 @@ KAFKA_JARS: Mapping[Jars, tuple[Artifacts, ...]] = {
         # The broker names the back end of its log, but asks for it only while it is compiled.
         Artifacts("org.apache.logging.log4j", "2.24.3", ("log4j-core", "log4j-slf4j-impl", "log4j-1.2-api")),
     ),
-    # The last clients that still spoke to brokers before 2.1, and the tools beside them: some were still a part of the
-    # broker.
+    # The last clients that supported brokers before 2.1, and their tools: some were still a part of the broker.
     Jars.KAFKA_3: (Artifacts(_APACHE_KAFKA, "3.9.2", ("kafka-clients", "kafka_2.13", "kafka-tools")),),
     Jars.KAFKA_2: (
         Artifacts(_APACHE_KAFKA, "2.8.2", ("kafka-clients",)),
@@ -247,7 +246,7 @@ def _install_kafka(jars: Jars) -> None:
 
 
 def _pom(jars: Jars) -> str:
-    """What Maven is told: nothing is built, jars are only copied."""
+    """The project file for Maven: nothing is built, jars are only copied."""
     dependencies = "".join(
         f"<dependency><groupId>{artifacts.group}</groupId><artifactId>{name}</artifactId>"
         f"<version>{artifacts.version}</version>{_ALONE if artifacts.alone else ''}</dependency>\n"
@@ -423,7 +422,7 @@ def _run(command: list[str], folder: Path, environment: Mapping[str, str] | None
 
 
 def _mark(folder: Path, declaration: bytes) -> None:
-    """Note what was installed, so that a change of the declaration installs again."""
+    """Record the installed versions, so that a change of the declaration installs again."""
     (folder / ".installed").write_bytes(declaration)
 
 
@@ -445,7 +444,7 @@ _INSTALLERS: dict[str, tuple[Callable[[], Path], Callable[[], None]]] = {
 
 
 def install(kinds: list[str]) -> Iterator[str]:
-    """Install what is missing; yields a line about each kind that cannot be had."""
+    """Install missing clients; yields a line for each kind that cannot be installed."""
     for kind in kinds:
         is_there, bring = _INSTALLERS[kind]
         try:

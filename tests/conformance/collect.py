@@ -1,4 +1,4 @@
-"""Prints the claims that the tests beside this file prove, as JSON: what pytest collects, nothing is run."""
+"""Prints the claims of the collected tests as JSON; runs no test."""
 
 import contextlib
 import io

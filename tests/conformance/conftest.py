@@ -55,6 +55,6 @@ def pytest_sessionfinish() -> None:
 
 @pytest.fixture(scope="session")
 def arena() -> Iterator[Arena]:
-    """A whole node for the tests that need all its ports; each test makes hubs of its own."""
+    """A node for the tests that need all its ports; each test creates its own hubs."""
     with Arena() as arena:
         yield arena

@@ -1,6 +1,6 @@
-"""Foreign clients in another language: one child process that carries out what tests ask for, a JSON line at a time.
+"""Foreign clients in another language: one child process that executes requests of tests, one JSON line each.
 
-A request names an operation of the program, the answer holds facts for the test to judge, or the client's own error.
+A request names an operation of the program, the answer has facts for the test to check, or the client's own error.
 The program is started once for many tests, because a virtual machine takes longer to start than a test to run.
 """
 
@@ -95,7 +95,7 @@ class Driver:
         answers.put(b"")
 
     def _answer(self, what: str) -> bytes:
-        """The next line, or a failure with what the program wrote; it is started again for the next test then."""
+        """The next line, or a failure with the program's output; the next test then starts it again."""
         try:
             line = self._answers.get(timeout=_ANSWER_SECONDS)
         except queue.Empty:

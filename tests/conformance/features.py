@@ -1,4 +1,4 @@
-"""The words of the compatibility page: clients, what they can do, and the protocols that they speak."""
+"""The terms of the compatibility page: clients, features and protocols."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -103,7 +103,7 @@ class Feature(StrEnum):
 
 
 class Protocol(StrEnum):
-    """What clients speak; each has a table of its own on the page."""
+    """The protocols of clients; each has its own table on the page."""
 
     AMQP = "AMQP 1.0"
     KAFKA = "Kafka"

@@ -1,4 +1,4 @@
-"""What is claimed of foreign clients: client by transport by feature, and what does not pass yet with its reason.
+"""The claims about foreign clients: client by transport by feature, and known gaps with their reasons.
 
 Each claim is a cell, and each cell has at least one test that is marked with it:
 
@@ -40,7 +40,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """What does not pass yet, with the reason that a user is told; no feature stands for all of them."""
+    """A known gap, with the reason for the page; without a feature it means all of them."""
 
     client: Name
     transport: Transport

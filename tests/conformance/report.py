@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 if __name__ == "__main__":
-    # As a program it stands beside the package of which it is part.
+    # As a program, its package is not on the path.
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from conformance.arena import Transport
@@ -57,7 +57,7 @@ def recorded() -> dict[Cell, set[str]]:
     result: Mapping[str, Mapping[str, str]] = json.loads(RESULTS.read_bytes()) if RESULTS.exists() else {}
     results: dict[Cell, set[str]] = {}
     names = frozenset(Name)
-    # The record may be older than the claims: what a client proved that is now called otherwise is no news.
+    # The record may be older than the claims: results of renamed clients are ignored.
     for entry in (entry for entry in result.values() if entry["client"] in names):
         cell = Cell(Name(entry["client"]), Transport(entry["transport"]), Feature(entry["feature"]))
         results.setdefault(cell, set()).add(entry["result"])
@@ -65,7 +65,7 @@ def recorded() -> dict[Cell, set[str]]:
 
 
 def unproved(results: Mapping[Cell, set[str]]) -> Iterator[tuple[Cell, str]]:
-    """Claims without a test that passed, or with one that did not, and what became of it."""
+    """Claims without a passed test, or with a failed one, and the results."""
     for cell in sorted(claims(), key=str):
         outcomes = results.get(cell, set())
         if outcomes != {"passed"}:
@@ -121,7 +121,7 @@ def _gap_mark(client: Client, transport: Transport, feature: Feature | None = No
 
 
 def _gaps() -> str:
-    """Gaps that differ in their transport only are told once."""
+    """Gaps that differ only in their transport are listed once."""
     results: dict[tuple[Name, Feature | None, str], list[Transport]] = {}
     for gap in GAPS:
         results.setdefault((gap.client, gap.feature, gap.reason), []).append(gap.transport)
@@ -137,7 +137,7 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Say what is not proved, and write the page if nothing failed."""
+    """Print unproved claims, and write the page if nothing failed."""
     missing = list(unproved(recorded()))
     for cell, why in missing:
         print(f"{cell.client}, {cell.transport}, {cell.feature}: {why}")

@@ -1,7 +1,5 @@
-"""Three ways in, three ways out: an event published over AMQP, Kafka or HTTP, read over each (checks 45 to 49).
-
-Each protocol shows what it can express, as the reference maps it (kafka 4.1 and 4.3), and gives back unchanged what it
-was given itself.
+"""Events published over AMQP, Kafka or HTTP and read over each of them (checks 45 to 49). Each protocol shows what it
+can express, as the reference maps it (kafka 4.1 and 4.3), and returns its own events unchanged.
 """
 
 import datetime
@@ -27,7 +25,7 @@ pytestmark = pytest.mark.foreign
 _PATIENCE_S = 120.0
 _UUID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
 _TIME = datetime.datetime(2024, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
-# Where each protocol's event stands in the one partition.
+# The sequence number of each protocol's event in the one partition.
 _AMQP, _KAFKA, _HTTP, _NULL = range(4)
 
 
@@ -186,7 +184,7 @@ def test_kafka_event_shows_its_headers_and_key_over_amqp(views: Views) -> None:
 
 
 def test_http_event_has_typed_properties_over_amqp(views: Views) -> None:
-    """Headers that look like numbers and truths are taken as such."""
+    """Headers that look like numbers and booleans get these types."""
     event = views.amqp[_HTTP]
 
     assert {name: event.properties[name] for name in (b"n", b"b", b"s")} == {b"n": 5, b"b": True, b"s": b"x"}

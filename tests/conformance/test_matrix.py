@@ -33,7 +33,7 @@ def collected() -> set[Cell]:
 
 
 def test_every_claim_has_a_test_and_every_test_its_claim() -> None:
-    """A claim without a test is an opinion; a test without a claim is news that nobody hears."""
+    """Every claim must be proved, and every proved feature must be on the page."""
     proved = collected()
 
     assert {"not tested": claims() - proved, "not claimed": proved - claims()} == {

@@ -1,4 +1,4 @@
-"""The Grafana dashboard and the Prometheus files ask for what a real node tells."""
+"""The Grafana dashboard and the Prometheus files query metrics that a real node has."""
 
 import json
 import re
@@ -113,7 +113,7 @@ def test_scrape_finds_a_node_where_one_listens_by_default() -> None:
 
 
 def test_every_alert_says_what_is_wrong() -> None:
-    """To somebody who is woken by it."""
+    """The operator must know what to do."""
     alerts = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())
 
     rules = [rule for group in alerts["groups"] for rule in group["rules"]]

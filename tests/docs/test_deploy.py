@@ -106,7 +106,7 @@ def test_steps_call_commands_that_the_image_has() -> None:
 
 
 def test_options_of_pip_are_known_to_pip() -> None:
-    """A misspelt one would be told by the first who builds."""
+    """Otherwise the first build would find a misspelt one."""
     (install,) = [text for text in texts_of("RUN") if "pip install" in text]
     help_text = subprocess.run(
         [sys.executable, "-m", "pip", "install", "--help"], capture_output=True, text=True, timeout=120, check=True
@@ -154,7 +154,7 @@ def test_the_start_of_the_composition_becomes_ready_and_healthy(tmp_path: Path) 
 
 
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:
-    """Judged by systemd's own verifier, with a command that is there."""
+    """Checked by systemd's own verifier, with an existing command."""
     judge = shutil.which("systemd-analyze")
     if judge is None:
         pytest.skip("no systemd-analyze on the path")

@@ -70,7 +70,7 @@ def with_hub(environment: dict[str, str], name: str) -> dict[str, str]:
 
 
 def bodies(printed: str) -> set[str]:
-    """What stands behind the place of each event."""
+    """The text after the position of each event."""
     return {line.partition(": ")[2] for line in printed.splitlines()}
 
 

@@ -1,4 +1,4 @@
-"""What a node tells, judged by Prometheus: promtool checks the text and the rules, a server scrapes and answers."""
+"""A node's metrics with Prometheus: promtool checks the text and the rules, a server scrapes and answers queries."""
 
 import json
 import shutil
@@ -55,7 +55,7 @@ def metrics(node: Node) -> str:
 
 
 def test_lag_of_a_kafka_group_is_what_it_has_not_committed(node: Node) -> None:
-    """Also while nobody of the group is connected: that is when somebody should know."""
+    """Also while no member of the group is connected: then it matters most."""
     labels = 'namespace="hubmere",eventhub="orders",partition="0",group="billing",protocol="Kafka"'
 
     assert f"hubmere_consumer_lag_events{{{labels}}} 2\n" in metrics(node)

@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.foreign
 def test_examples_run_as_they_stand_and_read_back_what_they_sent(folder: Path) -> None:
-    """Three protocols in, one out: whoever pastes them sees the same."""
+    """Three protocols in, one out: a reader who pastes them gets the same output."""
     examples = blocks(README, *RUNNERS)
 
     results = [printed(folder, language, text) for language, text in examples]
@@ -42,7 +42,7 @@ def test_every_file_that_the_readme_points_to_is_there() -> None:
 
 
 def test_the_figures_are_those_of_the_performance_page() -> None:
-    """A figure that is copied by hand goes stale alone."""
+    """A copied figure becomes outdated."""
     page = (ROOT / "docs" / "explanation" / "performance.md").read_text(encoding="utf-8")
     section = README.read_text(encoding="utf-8").partition("## How fast")[2].partition("## Status")[0]
     rows = [row.strip("|").split("|") for row in section.splitlines() if row.startswith("| ") and row[2].isupper()]

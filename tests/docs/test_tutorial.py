@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.foreign
 def test_the_tutorial_does_what_it_says(folder: Path) -> None:
-    """One event by each way in, and each way out shows what is there by then."""
+    """One event over each protocol, and each reader shows all events so far."""
     steps = blocks(TUTORIAL, *RUNNERS)
 
     results = [printed(folder, language, text) for language, text in steps]

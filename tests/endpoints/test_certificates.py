@@ -1,4 +1,4 @@
-"""The private CA and its server certificate, judged by verifiers that are not ours."""
+"""The private CA and its server certificate, checked by foreign verifiers."""
 
 import shutil
 import ssl
@@ -30,7 +30,7 @@ def strict_client(ca: Path) -> ssl.SSLContext:
 
 
 def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> None:
-    """A whole TLS handshake in memory; raises what the verifier raises."""
+    """A TLS handshake in memory; raises the verifier's error."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [
         server.wrap_bio(to_server, to_client, server_side=True),
@@ -110,7 +110,7 @@ def test_server_certificate_never_outlives_its_authority() -> None:
 
 
 def test_client_without_certificate_is_refused_when_one_is_asked_for(tmp_path: Path) -> None:
-    """`tls_client_ca` is a lock, not a wish."""
+    """`tls_client_ca` is enforced."""
     tls = some_tls(tmp_path)
     context = server_context(tls.certificate, tls.key, tls.ca)
     client = strict_client(tls.ca)

@@ -27,7 +27,7 @@ def _entered(connections: ConnectionLimits, protocol: str, address: str, tries: 
 
 
 def test_one_protocol_does_not_take_the_connections_of_others(shared: ConnectionLimits) -> None:
-    """Half of all is HTTP's; Kafka finds room though HTTP wants more."""
+    """HTTP may use half of all; Kafka still gets connections."""
     assert _entered(shared, "HTTP", "192.0.2.1", 20) == 5
 
     assert shared.has_room("Kafka", "192.0.2.1")

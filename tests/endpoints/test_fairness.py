@@ -32,7 +32,7 @@ class FakeTransport:
 
 
 def test_cheap_input_is_taken_in_ever_larger_pieces() -> None:
-    """An ordinary sender of large batches pays for small pieces only in the beginning."""
+    """For an ordinary sender of large batches, pieces are small only in the beginning."""
     share = LoopShare(_LARGE)
     assert share.piece_bytes == FIRST_PIECE_BYTES
 

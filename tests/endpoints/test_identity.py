@@ -53,7 +53,7 @@ class Static:
 
 
 class World:
-    """A node that trusts an issuer with pinned keys and one that is asked over HTTP."""
+    """A node that trusts an issuer with pinned keys and one whose keys it fetches."""
 
     def __init__(self, node: Node, issuer: HttpIssuer) -> None:
         self.node = node
@@ -351,7 +351,7 @@ def test_no_token_appears_in_the_log_or_the_audit(world: World) -> None:
 
 
 def test_kafka_session_ends_with_its_token_unless_it_authenticates_again(world: World) -> None:
-    """KIP-368: the answer says how long the session lives, and another token extends it."""
+    """KIP-368: the response has the lifetime of the session, and another token extends it."""
     with KafkaClient(world.kafka()) as client, KafkaClient(world.kafka()) as renewed:  # type: ignore[arg-type]
         expiry = int(time.time()) + 3
         first = kafka_sign_in(client, fresh(exp=expiry))
@@ -477,7 +477,7 @@ def test_sign_in_waits_for_keys_on_every_protocol(world: World, protocol: str, t
 
 
 def test_issuer_that_is_down_is_a_temporary_refusal() -> None:
-    """Clients come again; a token that cannot be judged is not a bad one."""
+    """Clients retry; a token that cannot be verified now is not invalid."""
     with HttpIssuer() as issuer:
         issuer.is_failing = True
         with Node(hubs=["orders"], settings={"identity.issuers.live.issuer": issuer.url}) as node:

@@ -1,4 +1,4 @@
-"""The memory budget: who may allocate, who waits, who is refused, and when it has room again."""
+"""The memory budget: allocations, waits, refusals, and recovery."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -14,7 +14,7 @@ LIMIT_BYTES = 1000 * KIB
 
 
 class Holder:
-    """A connection that holds what a test says."""
+    """A connection that holds a given number of bytes."""
 
     def __init__(self, budget: MemoryBudget, size_bytes: int = 0) -> None:
         self.size_bytes = size_bytes
@@ -55,7 +55,7 @@ async def turns(count: int = 10) -> None:
 
 @on_a_loop
 async def test_small_amounts_are_not_counted() -> None:
-    """The data path of small requests pays nothing."""
+    """Small requests have no cost."""
     budget = MemoryBudget(LIMIT_BYTES)
     holder = Holder(budget, UNCOUNTED_BYTES)
 
@@ -126,7 +126,7 @@ async def test_who_waits_while_there_is_room_is_called_on_the_next_turn() -> Non
 
 @on_a_loop
 async def test_the_largest_of_those_that_hold_on_is_refused_first() -> None:
-    """A peer that makes progress is spared, and nobody more than needed is refused."""
+    """A peer that makes progress is not refused, and no more peers than necessary are."""
     refused: list[int] = []
     trimmed: list[int] = []
     budget = MemoryBudget(LIMIT_BYTES, on_refused=lambda: refused.append(1), trim=lambda: trimmed.append(1))

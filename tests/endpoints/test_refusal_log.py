@@ -35,7 +35,7 @@ def test_line_names_namespace_hub_client_and_reason(lines: pytest.LogCaptureFixt
 def test_repeated_refusal_is_counted_and_others_are_written(
     lines: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One client's mistake hides neither another client's nor another mistake; the count is told later."""
+    """One client's error hides neither another client's nor another error; the count is logged later."""
     now = [100.0]
     monkeypatch.setattr("hubmere.endpoints.refusal_log.time.monotonic", lambda: now[0])
     refusals = RefusalLog()

@@ -62,7 +62,7 @@ def manage(node: Node, method: str, path: str, body: object = None) -> Any:
 
 
 def test_certificate_covers_the_name_of_a_namespace_that_was_created_at_run_time(node: Node) -> None:
-    """The connection string names it, and the client must need no exception; open connections live on."""
+    """The connection string names it, and the client must accept it; open connections stay."""
     before = shake_hands(node, "https", host_of(node, node.namespace))
     manage(node, "PUT", "second", {"location": "westeurope", "sku": {"name": "Standard"}})
 

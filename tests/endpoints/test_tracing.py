@@ -46,7 +46,7 @@ class Collector:
                 self.end_headers()
 
             def log_message(self, *_: Any) -> None:
-                """Nothing to tell."""
+                """Logs nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
         self._thread = threading.Thread(target=self._server.serve_forever)
@@ -122,7 +122,7 @@ def published_over_http(node: Node, context: str) -> None:
 
 
 def managed(node: Node, context: str) -> int:
-    """Ask the management plane for a hub that is not there."""
+    """Request a missing hub from the management API."""
     base = f"{node.http}/subscriptions/s/resourceGroups/g/providers/Microsoft.EventHub/namespaces/{node.namespace}"
     headers = {"Authorization": f"Bearer {node.admin_token}", "traceparent": context}
     return httpx.get(f"{base}/eventhubs/nothing", headers=headers).status_code
@@ -171,7 +171,7 @@ def test_node_stops_although_the_collector_is_away() -> None:
 
 
 def test_node_without_a_collector_loads_nothing_of_it() -> None:
-    """Off is the default, and costs nothing."""
+    """Off is the default, and has no cost."""
     code = (
         "import sys, hubmere.node.node; print([name for name in sys.modules if name.startswith('opentelemetry.sdk')])"
     )

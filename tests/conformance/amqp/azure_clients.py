@@ -38,7 +38,7 @@ class Received:
         return self
 
     def wait_for_first(self) -> "Received":
-        """Until one event is here, or an error; the consumer goes on."""
+        """Wait for one event or an error; the consumer continues."""
         self._first.wait(WAIT_SECONDS)
         return self
 

@@ -16,7 +16,7 @@ from hubmere.model.tier import LimitsBook
 
 @pytest.fixture(scope="session")
 def shared_node() -> Iterator[AmqpNode]:
-    """One node for all tests; each makes a hub of its own, so that no test sees another's events."""
+    """One node for all tests; each creates its own hub, so that no test sees another's events."""
     with AmqpNode(book=LimitsBook(overrides={"hubs_per_namespace": "unlimited"})) as node:
         yield node
 
@@ -29,7 +29,7 @@ class Hubs:
         self._made = 0
 
     def next(self, partitions: int = 2) -> str:
-        """A hub of its own for a test."""
+        """A new hub for a test."""
         self._made += 1
         name = f"test-{self._made}"
         self.node.add_hub(name, partitions)
@@ -53,7 +53,7 @@ def connection_string(shared_node: AmqpNode) -> str:
 
 
 class TlsNode(NamedTuple):
-    """A node whose certificate is by a CA of its own."""
+    """A node with a certificate of a private CA."""
 
     node: AmqpNode
     ca_file: str

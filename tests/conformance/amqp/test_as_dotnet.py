@@ -19,7 +19,7 @@ pytestmark = pytest.mark.foreign
 
 _WAIT_SECONDS = 100
 _EVENT_HUB, _CONSUMER_GROUP = int32(7), int32(8)
-# By this text alone the SDK tells a hub that is not there from a line that is broken.
+# Only by this text the SDK distinguishes a missing hub from a broken connection.
 _NOT_FOUND = re.compile("The messaging entity .* could not be found", re.IGNORECASE)
 
 

@@ -57,7 +57,7 @@ def test_a_missing_right_is_named(shared_node: AmqpNode, hub: str) -> None:
 
 @judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.REFUSALS)
 def test_an_unknown_hub_cannot_be_found(connection_string: str) -> None:
-    """The claims node says so before there is a link."""
+    """The claims node refuses it before there is a link."""
     with pytest.raises(AuthenticationError, match="could not be found"):
         send(connection_string, "nowhere")
 
@@ -200,7 +200,7 @@ def govern(node: AmqpNode, *, enabled: bool = True) -> None:
 
 
 def test_only_the_rule_of_a_limited_application_group_is_slowed(grouped: AmqpNode) -> None:
-    """Service check 49: the refusal names group and policy, and another rule of the hub goes on."""
+    """Service check 49: the refusal names group and policy, and clients of another rule of the hub continue."""
     slow, other = (grouped.add_rule(name, "Send") for name in ("slow", "other"))
 
     def flood(connection_string: str) -> None:
@@ -241,7 +241,7 @@ def test_a_disabled_hub_is_reported(shared_node: AmqpNode, connection_string: st
 
 
 def test_a_deleted_hub_detaches_its_links(shared_node: AmqpNode, connection_string: str, hub: str) -> None:
-    """A program that goes on sending hears that the hub is gone."""
+    """A program that continues to send gets the error that the hub was deleted."""
     with a_producer(connection_string, hub, retry_total=0) as producer:
         producer.send_event(EventData("x"), partition_id="0")
         shared_node.manage(lambda manager, actor, done: manager.delete_hub(NAMESPACE, hub, actor, done))
@@ -273,7 +273,7 @@ def test_an_offline_partition_is_retried(
 
 
 def test_a_restart_is_survived(tmp_path: Path) -> None:
-    """Clients reconnect to the successor on the same port and data, and go on."""
+    """Clients reconnect to the new process on the same port and data, and continue."""
     with AmqpNode(data=tmp_path) as first:
         port, connection_string = first.port, first.connection_string()
         producer = a_producer(connection_string, "orders", retry_total=8, retry_backoff_factor=0.2)

@@ -72,7 +72,7 @@ def test_single_events_and_lists_arrive(connection_string: str, hub: str) -> Non
 
 @judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.KEY)
 def test_a_key_keeps_events_together(connection_string: str, hub: str) -> None:
-    """And is told to who reads them."""
+    """And readers get the key."""
     for number in range(3):
         send(connection_string, hub, f"{number}", partition_key="device-7")
 
@@ -84,7 +84,7 @@ def test_a_key_keeps_events_together(connection_string: str, hub: str) -> None:
 
 
 def test_a_batch_fills_up_to_the_limit(connection_string: str, hub: str) -> None:
-    """The size that the link announces is the size that is taken."""
+    """The link accepts the size that it announces."""
     with a_producer(connection_string, hub) as producer:
         batch = producer.create_batch(partition_id="0")
         with contextlib.suppress(ValueError):
@@ -161,7 +161,7 @@ def test_the_buffered_producer_delivers_everything(connection_string: str, hub: 
 
 @judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.PROPERTIES)
 def test_runtime_information(connection_string: str, hub: str) -> None:
-    """What the management node tells, through the SDK's own types."""
+    """The answers of the management node, through the SDK's own types."""
     send(connection_string, hub, "a", "b", partition_id="0")
     with a_producer(connection_string, hub) as producer:
         about = producer.get_eventhub_properties()

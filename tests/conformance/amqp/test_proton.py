@@ -1,4 +1,4 @@
-"""Apache Qpid Proton: a generic AMQP 1.0 client that knows nothing of Event Hubs."""
+"""Apache Qpid Proton: a generic AMQP 1.0 client without support for Event Hubs."""
 
 from collections.abc import Iterator
 from urllib.parse import quote

@@ -15,7 +15,7 @@ pytestmark = [
 
 
 def test_an_accepted_event_survives_the_end_of_the_process() -> None:
-    """Accepted means on disk: nothing that the SDK was told is there is lost by SIGKILL."""
+    """Accepted means on disk: no event that was accepted is lost by SIGKILL."""
     with Node(hubs=["orders"]) as node:
         with a_producer(node.emulator_connection_string, "orders") as producer:
             for number in range(20):

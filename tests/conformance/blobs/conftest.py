@@ -1,4 +1,4 @@
-"""The node's storage account, and Azurite's beside it."""
+"""The node's storage account, and that of Azurite."""
 
 from conformance.processors.conftest import azurite
 

@@ -55,7 +55,7 @@ _DIFFERENT: dict[tuple[str, str], str] = {
 
 
 class Recorder(SansIOHTTPPolicy):  # type: ignore[misc]  # the SDK ships no types
-    """Keeps what a server answered."""
+    """Records the answers of a server."""
 
     def __init__(self) -> None:
         self.answers: list[dict[str, Any]] = []
@@ -72,7 +72,7 @@ class Recorder(SansIOHTTPPolicy):  # type: ignore[misc]  # the SDK ships no type
 
 
 class Storage:
-    """One server and what it answered to each named call."""
+    """One server and its answers to each named call."""
 
     def __init__(self, connection_string: str) -> None:
         self.recorder = Recorder()

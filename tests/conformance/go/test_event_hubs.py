@@ -55,7 +55,7 @@ def bodies(events: list[dict[str, Any]]) -> list[str]:
 
 @judges(feature=Feature.BATCHES)
 def test_a_batch_arrives_as_it_was_sent(sdk: GoSdk) -> None:
-    """Body, properties and what the service adds."""
+    """Body, properties and the annotations of the service."""
     full = {"body": "a", "messageId": "id", "correlationId": "other", "contentType": "text/plain"}
 
     sent = sdk.call("sendBatch", events=[full | {"properties": {"text": "größe", "yes": True}}, {"body": "b"}])
@@ -120,7 +120,7 @@ def test_an_event_larger_than_a_frame_arrives(sdk: GoSdk) -> None:
 @judges(feature=Feature.PREFETCH)
 @pytest.mark.parametrize("prefetch", [-1, 1, 0], ids=["none", "one", "default"])
 def test_a_reader_does_not_stall_behind_its_prefetch(sdk: GoSdk, prefetch: int) -> None:
-    """The SDK never sends a disposition, so only settled deliveries make room for more: 3 times its own prefetch."""
+    """The SDK never sends a disposition, so only settled deliveries free its credit: 3 times its own prefetch."""
     numbers = [str(number) for number in range(3 * _PREFETCH)]
     sdk.send(*numbers, partition="0")
 
@@ -193,7 +193,7 @@ def test_properties_of_hub_and_partitions(sdk: GoSdk, place: Place) -> None:
 
 @judges(feature=Feature.PROCESSOR)
 def test_a_processor_goes_on_from_its_checkpoints(sdk: GoSdk) -> None:
-    """The second one reads what the first has not."""
+    """The second one reads the events that the first has not read."""
     sdk.send("a", "b", partition="0")
 
     result = sdk.call("process", count=2, events=bodies_only("c", "d"), partition="0")

@@ -1,4 +1,4 @@
-"""A whole node, as it runs in production, for the judges of the HTTP surface."""
+"""A node as in production, for foreign clients of the HTTP API."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The Azure management SDK for Python, unmodified, as the judge of the ARM plane (check 38 of service 11)."""
+"""The unmodified Azure management SDK for Python with the ARM API (check 38 of service 11)."""
 
 import time
 from collections.abc import Iterator
@@ -139,7 +139,7 @@ def test_rules_of_namespaces_and_hubs_and_their_keys(node: Node, arm: EventHubMa
 
 
 def test_the_keys_of_a_hub_work_unchanged_in_the_data_sdk(node: Node, arm: EventHubManagementClient) -> None:
-    """39: whoever is handed the string can send, and only to that hub."""
+    """39: a client with this connection string can send, and only to that hub."""
     hub = (GROUP, node.namespace, "orders")
     arm.event_hubs.create_or_update_authorization_rule(*hub, "device", AuthorizationRule(rights=["Send"]))
 

@@ -1,4 +1,4 @@
-"""Two nodes under one alias: the first is killed, the second takes over, and a foreign client goes on (service 8)."""
+"""Two nodes under one alias: the first is killed, the second takes over, and a foreign client continues (service 8)."""
 
 import gc
 import random
@@ -65,7 +65,7 @@ def west() -> Iterator[Node]:
 
 @pytest.fixture
 def east(west: Node) -> Iterator[Node]:
-    """The node that is lost; it is told where the other is."""
+    """The node that is lost; it has the other as its partner."""
     partner = "georecovery.partners.west-ns"
     port = west.amqps.rpartition(":")[2]
     settings: dict[str, str | int | list[str]] = {

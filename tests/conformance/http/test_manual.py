@@ -40,7 +40,7 @@ def test_the_reference_names_no_path_that_is_not_there() -> None:
 
 
 def test_the_example_of_the_how_to_runs(node: Node) -> None:
-    """Copied from the page, run as it stands."""
+    """Copied from the page and run unchanged."""
     page = (DOCS / "how-to" / "publish-over-https.md").read_text(encoding="utf-8")
     code = re.search(r"```python\n(.*?)```", page, re.DOTALL)
     assert code is not None

@@ -96,12 +96,12 @@ public final class Driver {
             Object facts = OPERATIONS.get(request.get("name").asText()).run(place, arguments);
             return Collections.singletonMap("facts", facts);
         } catch (Exception error) {
-            return Map.of("error", told(error));
+            return Map.of("error", describeError(error));
         }
     }
 
     /** An error as the SDK's user sees it: the condition if it is one of AMQP's, else the class. */
-    private static Map<String, Object> told(Throwable thrown) {
+    private static Map<String, Object> describeError(Throwable thrown) {
         // Blocking calls wrap what came from another thread.
         Throwable error = Exceptions.unwrap(thrown);
         while (!(error instanceof AmqpException) && error.getCause() != null) {
@@ -233,7 +233,7 @@ public final class Driver {
             Throwable how = lost.get(WAIT.toSeconds(), TimeUnit.SECONDS);
             owner.dispose();
             newcomer.dispose();
-            return Map.of("owner", told(how).get("code"), "newcomerReads", isTaken);
+            return Map.of("owner", describeError(how).get("code"), "newcomerReads", isTaken);
         }
     }
 

@@ -24,7 +24,7 @@ def bodies(events: list[dict[str, Any]]) -> list[str]:
 
 @judges(feature=Feature.BATCHES)
 def test_a_batch_arrives_as_it_was_sent(java: Driver, place: Place) -> None:
-    """Body, properties and what the service adds."""
+    """Body, properties and the annotations of the service."""
     sent = call(java, "sendBatch", place, bodies=["a", "b"], partition="1")
     first, second = call(java, "receive", place, partition="1", count=2)
 
@@ -48,7 +48,7 @@ def test_single_events_arrive_in_order(java: Driver, place: Place) -> None:
 
 @judges(feature=Feature.KEY)
 def test_a_key_keeps_events_together(java: Driver, place: Place) -> None:
-    """And is told to who reads them."""
+    """And readers get the key."""
     for number in range(3):
         call(java, "sendBatch", place, bodies=[str(number)], key="device-7")
 
@@ -122,7 +122,7 @@ def test_last_enqueued_information_comes_with_events(java: Driver, place: Place)
 
 @judges(feature=Feature.OWNER)
 def test_the_higher_owner_level_reads(java: Driver, place: Place) -> None:
-    """The other is told that its link was stolen."""
+    """The other gets the error that its link was stolen."""
     call(java, "sendBatch", place, bodies=["a"], partition="0")
 
     result = call(java, "contend", place)
@@ -146,7 +146,7 @@ def test_properties_of_hub_and_partitions(java: Driver, place: Place) -> None:
 
 @judges(feature=Feature.PROCESSOR)
 def test_a_processor_goes_on_from_its_checkpoints(java: Driver, place: Place) -> None:
-    """The second reads what the first has not; a repeat behind that is the right of who delivers at least once."""
+    """The second reads the events that the first has not read; repeats are allowed with at-least-once delivery."""
     call(java, "sendBatch", place, bodies=["a", "b"], partition="0")
 
     result = call(java, "process", place, count=2, bodies=["c", "d"], partition="0")

@@ -10,8 +10,8 @@ process.on("uncaughtException", (error) => stray.push(error));
 process.on("unhandledRejection", (error) => stray.push(error));
 
 // The SDK throws an AggregateError of one error for each try; the last is why it gave up.
-function told(error) {
-  if (error instanceof AggregateError) return told(error.errors.at(-1));
+function describeError(error) {
+  if (error instanceof AggregateError) return describeError(error.errors.at(-1));
   const { name, code, condition, message, retryable } = error ?? {};
   return { name: name ?? typeof error, code: code ?? condition ?? "", message: message ?? String(error), retryable };
 }
@@ -20,9 +20,9 @@ async function answer({ module, name, arguments: given }) {
   try {
     const operations = await import(`./${module}.mjs`);
     const facts = await operations[name](given);
-    return { facts: facts ?? null, stray: stray.splice(0).map(told) };
+    return { facts: facts ?? null, stray: stray.splice(0).map(describeError) };
   } catch (error) {
-    return { error: told(error), stray: stray.splice(0).map(told) };
+    return { error: describeError(error), stray: stray.splice(0).map(describeError) };
   }
 }
 

@@ -81,13 +81,13 @@ export async function sendLarge({ place, sizeBytes }) {
 }
 
 export async function sendBuffered({ place, count, idempotent }) {
-  const told = { sent: 0, errors: [] };
+  const result = { sent: 0, errors: [] };
   const more = {
     maxWaitTimeInMs: 100,
     maxEventBufferLengthPerPartition: 200,
     enableIdempotentRetries: idempotent,
-    onSendEventsSuccessHandler: ({ events }) => (told.sent += events.length),
-    onSendEventsErrorHandler: ({ error }) => told.errors.push(error.message),
+    onSendEventsSuccessHandler: ({ events }) => (result.sent += events.length),
+    onSendEventsErrorHandler: ({ error }) => result.errors.push(error.message),
   };
   const producer = new EventHubBufferedProducerClient(place.connection, place.hub, options(place, more));
   for (let number = 0; number < count; number++) {
@@ -95,7 +95,7 @@ export async function sendBuffered({ place, count, idempotent }) {
   }
   await producer.flush();
   await producer.close();
-  return told;
+  return result;
 }
 
 // An idempotent producer on partition 0 with a state of its own choice, as the buffered one has inside.

@@ -28,7 +28,7 @@ def bodies(events: list[dict[str, Any]]) -> list[Any]:
 
 @judges(feature=Feature.BATCHES)
 def test_a_batch_arrives_as_it_was_sent(js: Driver, place: Place) -> None:
-    """Body, properties and what the service adds."""
+    """Body, properties and the annotations of the service."""
     event = {
         "body": {"temperature": 21.5},
         "properties": {"text": "größe", "number": 7, "yes": True},
@@ -49,7 +49,7 @@ def test_a_batch_arrives_as_it_was_sent(js: Driver, place: Place) -> None:
 
 @judges(feature=Feature.BATCHES)
 def test_a_batch_takes_events_up_to_the_limit(js: Driver, place: Place) -> None:
-    """The size that the link announces is the size that is taken."""
+    """The link accepts the size that it announces."""
     events = [{"body": "x" * 10_000}] * 120
 
     sent = call(js, "sendBatch", place, events=events, target={"partitionId": "1"})
@@ -72,7 +72,7 @@ def test_single_events_arrive_in_order(js: Driver, place: Place) -> None:
 
 @judges(feature=Feature.KEY)
 def test_a_key_keeps_events_together(js: Driver, place: Place) -> None:
-    """And is told to who reads them."""
+    """And readers get the key."""
     for number in range(3):
         send(js, place, number, partitionKey="device-7")
 
@@ -96,7 +96,7 @@ def test_a_partition_gets_what_is_sent_to_it(js: Driver, place: Place) -> None:
 
 @judges(feature=Feature.LARGE)
 def test_an_event_larger_than_a_frame_arrives(js: Driver, place: Place) -> None:
-    """Several frames in, several frames out, and the link goes on."""
+    """Several frames in, several frames out, and the link continues."""
     body = "0123456789" * 70_000
 
     send(js, place, body, "small", partitionId="0")
@@ -113,7 +113,7 @@ def test_an_event_larger_than_a_frame_arrives(js: Driver, place: Place) -> None:
     ],
 )
 def test_the_buffered_producer_delivers_everything(js: Driver, place: Place, idempotent: bool) -> None:
-    """Once each, whether or not the node is asked to number its events."""
+    """Once each, with and without idempotence."""
     sent = call(js, "sendBuffered", place, count=100, idempotent=idempotent)
 
     received = call(js, "receive", place, count=100)

@@ -1,4 +1,4 @@
-"""kafkajs: produce, consume, groups, transactions and administration, in the older versions that it speaks."""
+"""kafkajs: produce, consume, groups, transactions and administration, in the older API versions that it uses."""
 
 import time
 from itertools import chain
@@ -92,7 +92,7 @@ def in_partition(number: int, *texts: str) -> list[Facts]:
 @judges(feature=Feature.CODECS)
 @pytest.mark.parametrize("codec", ["None", "GZIP"])
 def test_events_come_back(kafka_by_transport: KafkaJs, topic: str, group: str, codec: str) -> None:
-    """In the codecs that it has of its own."""
+    """In its built-in codecs."""
     kafka_by_transport.make_topic(topic)
     texts = [f"{number} " * 50 for number in range(50)]
 
@@ -119,7 +119,7 @@ def test_records_come_back_as_they_were_sent(kafka: KafkaJs, topic: str, group: 
 @judges(feature=Feature.ACKS)
 @pytest.mark.parametrize("acks", [0, 1, -1])
 def test_every_acknowledgement_stores_every_event(kafka: KafkaJs, topic: str, group: str, acks: int) -> None:
-    """Whether it was asked for or not."""
+    """For every value of acks."""
     kafka.make_topic(topic)
 
     kafka.produce(topic, *in_partition(0, *"abc"), acks=acks)
@@ -129,7 +129,7 @@ def test_every_acknowledgement_stores_every_event(kafka: KafkaJs, topic: str, gr
 
 @judges(feature=Feature.IDEMPOTENT)
 def test_an_idempotent_producer_numbers_its_events(kafka: KafkaJs, topic: str) -> None:
-    """The client is told where each batch begins."""
+    """The client gets the base offset of each batch."""
     kafka.make_topic(topic)
 
     results = [kafka.produce(topic, *in_partition(0, *"abc"), idempotent=True) for _ in range(2)]
@@ -156,7 +156,7 @@ def test_a_consumer_starts_where_it_asks(kafka: KafkaJs, topic: str, group: str)
 
 @judges(feature=Feature.COMMITS)
 def test_a_group_goes_on_where_it_was(kafka: KafkaJs, topic: str, group: str) -> None:
-    """What was read is committed on the way out."""
+    """Offsets are committed when the consumer leaves."""
     kafka.make_topic(topic)
     kafka.produce(topic, *in_partition(0, "a", "b"))
     kafka.consume(topic, group, 2)
@@ -200,7 +200,7 @@ def test_a_group_shares_its_partitions(kafka_by_transport: KafkaJs, topic: str, 
 
 @judges(feature=Feature.TRANSACTIONS)
 def test_transactions_are_all_or_nothing(kafka: KafkaJs, topic: str, group: str) -> None:
-    """Committed readers see what was committed, the others everything."""
+    """Readers of committed events see committed events only, the others see everything."""
     kafka.make_topic(topic)
     steps = [
         {"topic": topic, "messages": in_partition(0, text), "isKept": is_kept}

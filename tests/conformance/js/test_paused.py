@@ -17,7 +17,7 @@ _IDLE_SECONDS = 1.0
 
 @pytest.fixture
 def js() -> Driver:
-    """A process of its own: it is stopped for a while."""
+    """A separate process: it is stopped for a while."""
     try:
         return Driver([node(), str(PROGRAM)], {"HUBMERE_JS_CLIENTS": str(js_clients())})
     except NotInstalled as reason:

@@ -1,4 +1,4 @@
-"""Refusals as the Azure SDK for JavaScript tells them: each condition of the service as the SDK's own code."""
+"""Refusals in the Azure SDK for JavaScript: each condition of the service as the SDK's own error code."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ _EVENT = [{"body": "a"}]
 
 
 def refused(js: Driver, name: str, place: Place, **arguments: Any) -> ClientError:
-    """How the SDK tells that something was refused."""
+    """The SDK's error for a refused operation."""
     with pytest.raises(ClientError) as result:
         js.call("event_hubs", name, place=place.as_arguments(), **arguments)
     return result.value
@@ -103,7 +103,7 @@ def test_a_position_that_cannot_be(js: Driver, place: Place, start: dict[str, An
 
 
 def test_an_event_that_is_too_large(js: Driver, place: Place) -> None:
-    """The link lives on, but this event will never fit."""
+    """The link stays attached, but this event is too large."""
     refusal = refused(js, "sendLarge", place, sizeBytes=1_100_000)
 
     assert refusal.code == "MessageTooLargeError"

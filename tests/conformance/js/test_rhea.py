@@ -1,4 +1,4 @@
-"""Plain rhea, an AMQP 1.0 client that knows nothing of Event Hubs: what any AMQP library can do with a node."""
+"""Plain rhea, an AMQP 1.0 client without support for Event Hubs: features that any AMQP library can use."""
 
 from typing import Any
 

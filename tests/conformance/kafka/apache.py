@@ -1,7 +1,7 @@
 """Programs of Apache Kafka as child processes: any of its main classes, and a whole broker.
 
-They run from the jars of `make kafka-jars`; NotInstalled says what is missing. Nothing outlives its `with` block or its
-call. Used by tests and by the benchmark.
+They run from the jars of `make kafka-jars`; NotInstalled names missing ones. Every process ends with its `with` block
+or its call. Used by tests and by the benchmark.
 """
 
 import base64
@@ -26,7 +26,7 @@ from hubmere.testing import Node
 _HERE = Path(__file__).parent
 TRUST_PASSWORD = "changeit"
 USER = "$ConnectionString"
-# What makes a short-lived virtual machine start and end soon.
+# Options for a short-lived JVM.
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
 # As Kafka's own start script does; the heap is added.
 _BROKER_FLAGS = (
@@ -44,7 +44,7 @@ _LOG_TAIL = 4000
 
 
 class ProgramFailed(Exception):
-    """A program did not start or did not end well; carries the last of what it wrote."""
+    """A program failed or did not start; has the end of its output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ def run(program: Program, *, text: str = "", seconds: float = _RUN_SECONDS) -> E
 
 @contextmanager
 def started(program: Program, log: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """A program that runs beside the test; its output goes to a file. Ended politely, then by force."""
+    """A program that runs during the test; its output goes to a file. It is ended by SIGTERM, then by SIGKILL."""
     with log.open("ab") as output:
         process = subprocess.Popen(program.command(), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
     try:
@@ -114,7 +114,7 @@ def end(process: "subprocess.Popen[bytes]") -> None:
 
 
 class Service:
-    """A program beside the test that can be stopped or killed, and started again. One thread may call."""
+    """A background program that can be stopped or killed, and started again. One thread may call."""
 
     def __init__(self, program: Program, log: Path) -> None:
         self._program = program
@@ -127,7 +127,7 @@ class Service:
         self._process = self._running.enter_context(started(self._program, self._log))
 
     def stop(self) -> None:
-        """Let it end what it has under way."""
+        """Stop gracefully."""
         self._running.close()
 
     def kill(self) -> None:
@@ -141,7 +141,7 @@ class Service:
         return self._process is not None and self._process.poll() is None
 
     def logs(self) -> str:
-        """The last of what it wrote, over all its starts."""
+        """The end of its output, over all its starts."""
         return self._log.read_text(encoding="utf-8")[-_LOG_TAIL:]
 
 
@@ -195,7 +195,7 @@ def compile_java(jars: Jars, *sources: Path) -> Path:
         classes.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=classes.parent) as folder:
             _compile(Path(folder), jars, sources)
-            # Another process may have been faster: then its folder stands, and it is the same.
+            # Another process may have been faster: its folder has the same content.
             with suppress(OSError):
                 (Path(folder) / "classes").rename(classes)
     return classes
@@ -279,7 +279,7 @@ def _format(config: Path) -> None:
 
 def _await_broker(bootstrap: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
     deadline = time.monotonic() + _START_SECONDS
-    # librdkafka tells of refused connections on standard error, and they are what is waited for.
+    # librdkafka prints refused connections to standard error; these are expected here.
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     while time.monotonic() < deadline and process.poll() is None:
         try:
@@ -291,7 +291,7 @@ def _await_broker(bootstrap: str, process: "subprocess.Popen[bytes]", log: Path)
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, for programs that cannot be asked which one they took."""
+    """Free ports, for programs that do not report the port that they use."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [int(server.getsockname()[1]) for server in sockets]

@@ -55,7 +55,7 @@ def group() -> str:
 
 
 def a_driver(jars: Jars) -> Driver:
-    """The program beside this file, compiled against a version of Kafka; skips where it cannot be had."""
+    """The program in this folder, compiled for a version of Kafka; skips if that is not installed."""
     try:
         classes = compile_java(jars, *_JAVA.glob("*.java"))
         return Driver(Program(jars=jars, main="Driver", classes=(classes,)).command(), {})

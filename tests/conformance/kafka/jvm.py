@@ -1,7 +1,7 @@
 """Kafka's own Java clients and tools in one virtual machine, as Python objects.
 
-The program in `java/` carries out what is asked here; a client's error comes back as `ClientError` with the name of its
-class. Everything that a client answers is given on as the facts of JSON.
+The program in `java/` executes the calls; a client's error becomes a `ClientError` with the name of its class. Results
+of clients are JSON values.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ class Jvm:
         self._settings = settings
 
     def signed_in_as(self, settings: dict[str, str]) -> "Jvm":
-        """Clients in the same virtual machine, of somebody else."""
+        """Clients in the same JVM with another credential."""
         return Jvm(self._driver, settings)
 
     @contextmanager
@@ -39,7 +39,7 @@ class Jvm:
 
     @contextmanager
     def consumer(self, **settings: Any) -> Iterator["Consumer"]:
-        """A consumer that reads from the beginning and commits when it is told to, unless settings say otherwise."""
+        """A consumer that by default reads from the beginning and commits only on request."""
         usual = {"auto_offset_reset": "earliest", "enable_auto_commit": "false"}
         consumer = Consumer(self._driver, self._open("Consumers", usual | settings))
         try:
@@ -103,11 +103,11 @@ class Producer(_Client):
         self._call("abort")
 
     def send_offsets(self, consumer: "Consumer") -> None:
-        """Commit where a consumer stands as a part of the transaction."""
+        """Commit the positions of a consumer in the transaction."""
         self._call("sendOffsets", consumer=consumer.number)
 
     def crash(self) -> None:
-        """End in the middle of what it does."""
+        """End without closing."""
         self._call("crash")
 
 
@@ -125,7 +125,7 @@ class Consumer(_Client):
         self._call("subscribePattern", pattern=pattern)
 
     def assign(self, *spots: Spot) -> None:
-        """Read partitions of one's own choice."""
+        """Read the given partitions."""
         self._call("assign", places=spots)
 
     def seek(self, spot: Spot, to: int | str) -> int:
@@ -163,7 +163,7 @@ class Consumer(_Client):
         return self._call("commit", offsets=offsets, isAsync=is_async)
 
     def committed(self, *spots: Spot) -> list[list[Any]]:
-        """Partition, offset and text of what was committed."""
+        """Partition, offset and metadata of committed offsets."""
         results: list[list[Any]] = self._call("committed", places=spots)
         return results
 
@@ -186,7 +186,7 @@ class Consumer(_Client):
         return int(self._call("partitions", topic=topic))
 
     def rebalances(self) -> list[list[Any]]:
-        """What the listener was told: assigned, revoked or lost, and which partitions."""
+        """The events of the rebalance listener: assigned, revoked or lost, and the partitions."""
         results: list[list[Any]] = self._call("rebalances")
         return results
 

@@ -1,6 +1,5 @@
-"""Clients that are driven by the same operations: programs in Go and Rust, and Java clients of older versions of Kafka.
-
-Each program takes the same requests and gives the same facts, so that one suite judges them all.
+"""Clients with common operations: programs in Go and Rust, and Java clients of older versions of Kafka. Each program
+accepts the same requests and returns the same facts, so that one suite tests them all.
 """
 
 from collections.abc import Callable
@@ -92,7 +91,7 @@ class Client:
         self._place = self._sign_in("")
 
     def with_password(self, password: str) -> "Client":
-        """The same client of somebody else."""
+        """The same client with another password."""
         other = self.at(self._node)
         other._place = other._sign_in(password)
         return other

@@ -1,4 +1,4 @@
-"""aiokafka: produce, consume, groups and transactions, in the older non-flexible versions that it speaks."""
+"""aiokafka: produce, consume, groups and transactions, in the older non-flexible versions that it uses."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -20,7 +20,7 @@ _PATIENCE_S = 120.0
 
 
 def run(work: Callable[[], Awaitable[Any]]) -> Any:
-    """Run a test's work on a loop of its own, and not for ever."""
+    """Run a coroutine on a new loop, with a timeout."""
 
     async def bounded() -> Any:
         return await asyncio.wait_for(work(), _PATIENCE_S)

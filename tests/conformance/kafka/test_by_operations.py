@@ -106,7 +106,7 @@ def test_records_come_back_as_they_were_sent(client: Client, topic: str) -> None
 @judged(*EVERY)
 @pytest.mark.parametrize("acks", [0, 1, -1])
 def test_every_acknowledgement_stores_every_event(client: Client, topic: str, acks: int) -> None:
-    """Whether it was asked for or not."""
+    """For every value of acks."""
     client.make_topic(topic)
 
     client.produce(topic, *"abc", acks=acks)
@@ -148,7 +148,7 @@ def test_a_reader_starts_where_it_asks(client: Client, topic: str) -> None:
 @judges(feature=Feature.COMMITS)
 @judged(*EVERY)
 def test_a_group_goes_on_where_it_was(client: Client, topic: str, group: str) -> None:
-    """At what the last member committed."""
+    """At the offset that the last member committed."""
     client.make_topic(topic)
     client.produce(topic, "a", "b")
     first = client.consume(topic, group, 2)
@@ -175,7 +175,7 @@ def test_a_group_shares_its_partitions(client: Client, topic: str, group: str) -
 @judges(feature=Feature.CONSUMER_PROTOCOL)
 @judged(Name.FRANZ, over=_BOTH)
 def test_a_group_shares_the_partitions_that_the_node_assigns(client: Client, topic: str, group: str) -> None:
-    """KIP-848: members join one after the other; who comes back goes on where the group has read to."""
+    """KIP-848: members join one after the other; a member that returns continues at the committed offset."""
     client.make_topic(topic, 4)
     client.produce(topic, "a", "b")
 
@@ -206,7 +206,7 @@ def test_a_pattern_is_evaluated_by_the_node(client: Client, topic: str, group: s
 @judges(feature=Feature.STATIC)
 @judged(*_STATIC)
 def test_a_static_member_goes_on_where_it_was(client: Client, topic: str, group: str) -> None:
-    """It comes back under its own name before its session is over."""
+    """It returns under its instance id before its session expires."""
     client.make_topic(topic)
     client.produce(topic, "a", "b")
     first = client.consume(topic, group, 2, instance="meter")
@@ -223,7 +223,7 @@ def test_a_static_member_goes_on_where_it_was(client: Client, topic: str, group:
 @judges(feature=Feature.TRANSACTIONS)
 @judged(*TRANSACTIONAL)
 def test_transactions_are_all_or_nothing(client: Client, topic: str) -> None:
-    """Committed readers see what was committed, the others everything."""
+    """Readers of committed events see committed events only, the others see everything."""
     client.make_topic(topic)
     kept = {"one": True, "two": False, "three": True}
     steps = [{"topic": topic, "values": [value, value], "isKept": is_kept} for value, is_kept in kept.items()]
@@ -251,7 +251,7 @@ def test_offsets_travel_in_the_transaction(client: Client, topic: str, group: st
 @judges(feature=Feature.FENCING)
 @judged(*TRANSACTIONAL)
 def test_the_second_producer_of_a_transactional_id_fences_the_first(client: Client, topic: str) -> None:
-    """A zombie finds out at its next step, and what it left open is gone."""
+    """The old producer fails at its next request, and its open transaction is aborted."""
     client.make_topic(topic)
     successor = {"topic": topic, "values": ["successor"], "isKept": True}
 
@@ -384,7 +384,7 @@ def test_access_control_lists_are_refused(client: Client) -> None:
 @judges(feature=Feature.REFUSALS)
 @judged(*EVERY)
 def test_a_wrong_key_is_refused(client: Client, node: Node) -> None:
-    """The node's reason reaches whoever reads the client's error."""
+    """The client's error contains the node's reason."""
     wrong = node.connection_string.replace("SharedAccessKey=", "SharedAccessKey=x")
 
     with pytest.raises(ClientError) as refusal:

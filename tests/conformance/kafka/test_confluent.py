@@ -73,7 +73,7 @@ def read(consumer: Consumer, count: int) -> list[Any]:
 
 
 def until(condition: Callable[[], bool], *consumers: Consumer) -> None:
-    """Let consumers go on until something holds."""
+    """Poll consumers until a condition holds."""
     deadline = time.monotonic() + _PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline
@@ -124,7 +124,7 @@ def test_every_acknowledgement_stores_every_event(node: Node, topic: str, group:
 
 @judges(feature=Feature.IDEMPOTENT)
 def test_idempotent_producer_numbers_its_events(node: Node, topic: str) -> None:
-    """Offsets without a gap, over many batches under way at a time."""
+    """Offsets without a gap, with many batches in flight."""
     producer = Producer(librdkafka(node, enable_idempotence=True, linger_ms=0))
 
     messages = publish(producer, topic, *(b"%d" % number for number in range(1000)), partition=2)
@@ -165,7 +165,7 @@ def test_group_shares_the_partitions_and_goes_on_where_it_was(node: Node, topic:
 @judges(feature=Feature.COOPERATIVE)
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
 def test_group_rebalances_by_every_strategy(node: Node, topic: str, group: str, strategy: str) -> None:
-    """A member comes and goes; cooperative members keep what they have meanwhile (KIP-429)."""
+    """A member joins and leaves; cooperative members keep their partitions meanwhile (KIP-429)."""
     publish(Producer(librdkafka(node)), topic, b"x")
     settings = librdkafka(
         node, group_id=group, auto_offset_reset="earliest", partition_assignment_strategy=strategy,
@@ -208,7 +208,7 @@ def test_static_member_comes_back_to_its_partitions(node: Node, topic: str, grou
 
 @judges(feature=Feature.TRANSACTIONS)
 def test_transactions_are_all_or_nothing(node: Node, topic: str, group: str) -> None:
-    """Committed readers see what was committed, the others everything."""
+    """Readers of committed events see committed events only, the others see everything."""
     producer = Producer(librdkafka(node, transactional_id=f"t-{topic}"))
     producer.init_transactions(_PATIENCE_S)
     for value, is_kept in ((b"one", True), (b"two", False), (b"three", True)):

@@ -40,7 +40,7 @@ def node() -> Iterator[Node]:
 
 @pytest.fixture(scope="module")
 def shared(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    """The worker of the manual, for tests that give it connectors of their own."""
+    """The worker of the manual, for tests that add their own connectors."""
     with _started(node, tmp_path_factory.mktemp("worker")) as running:
         yield running
 
@@ -64,7 +64,7 @@ def settings(node: Node) -> dict[str, Any]:
 
 
 class Pipe:
-    """A file, a source, a hub, a sink and a file again: the connectors of the manual under names of their own."""
+    """A file, a source, a hub, a sink and a file again: the connectors of the manual under unique names."""
 
     def __init__(self, worker: Worker, folder: Path, topic: str) -> None:
         self._worker = worker

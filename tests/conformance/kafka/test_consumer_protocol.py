@@ -202,7 +202,7 @@ def test_offsets_are_read_written_and_committed_exactly_once(jvm: Jvm, topic: st
 
 @java
 def test_members_go_on_after_a_crash_of_the_node(driver: Driver, topic: str, group: str) -> None:
-    """In the same epochs with the same partitions, classic members too: nobody rebalances."""
+    """In the same epochs with the same partitions, classic members too: there is no rebalance."""
     with Node(settings={"as": "unlimited", "group_consumer_heartbeat_interval_s": 0.3}) as node:
         jvm = Jvm(driver, client_settings(node))
         make_topic(jvm, topic)
@@ -336,7 +336,7 @@ def test_console_consumer_reads_with_the_consumer_protocol(
 @tools
 @judges(feature=Feature.REFUSALS)
 def test_share_groups_are_refused_in_words(run: Callable[..., Ended], jvm: Jvm, topic: str, group: str) -> None:
-    """KIP-932 is not served: the console says so and ends, it does not wait."""
+    """KIP-932 is not served: the console prints that and ends; it does not wait."""
     make_topic(jvm, topic)
 
     ended = run("ConsoleShareConsumer", "--topic", topic, "--group", group, "--timeout-ms", "15000")
@@ -422,7 +422,7 @@ def test_librdkafka_static_member_comes_back_to_its_partitions(node: Node, topic
 @rdkafka
 @judges(feature=Feature.MIGRATION)
 def test_librdkafka_classic_and_consumer_members_share_a_group(node: Node, topic: str, group: str) -> None:
-    """A classic member is there first, a consumer member joins, and the classic one leaves."""
+    """A classic member joins first, then a consumer member, and the classic one leaves."""
     publish_rd(node, topic)
     with consuming(node, group) as consumer:
         classic = RdConsumer(librdkafka(node, group_id=group, auto_offset_reset="earliest", heartbeat_interval_ms=200))

@@ -80,7 +80,7 @@ def test_records_come_back_as_they_were_sent(jvm: Jvm, topic: str, kind: str) ->
 
 @judges(feature=Feature.IDEMPOTENT)
 def test_a_producer_is_idempotent_by_default(jvm: Jvm, topic: str) -> None:
-    """Many batches under way, offsets without a gap, and the partition knows its producer."""
+    """Many batches in flight, offsets without a gap, and the partition has the state of its producer."""
     make_topic(jvm, topic)
 
     with jvm.producer(batch_size=200) as producer:
@@ -147,7 +147,7 @@ def test_partitions_of_ones_own_choice(jvm: Jvm, topic: str) -> None:
 
 @judges(feature=Feature.PAUSE)
 def test_a_paused_partition_waits(jvm: Jvm, topic: str) -> None:
-    """And nothing of it is lost."""
+    """And none of its events is lost."""
     make_topic(jvm, topic)
     publish(jvm, topic, "a", partition=0)
     publish(jvm, topic, "b", partition=1)
@@ -164,7 +164,7 @@ def test_a_paused_partition_waits(jvm: Jvm, topic: str) -> None:
 
 @judges(feature=Feature.COMMITS)
 def test_commits_are_kept(jvm: Jvm, topic: str, group: str) -> None:
-    """With their text, waited for or not; another consumer of the group goes on there."""
+    """With their metadata, synchronous or not; another consumer of the group continues there."""
     make_topic(jvm, topic)
     publish(jvm, topic, "a", "b", "c")
 
@@ -213,7 +213,7 @@ def test_a_group_shares_and_goes_on_where_it_was(jvm_by_transport: Jvm, topic: s
 
 @judges(feature=Feature.COOPERATIVE)
 def test_cooperative_members_keep_what_they_have(jvm: Jvm, topic: str, group: str) -> None:
-    """KIP-429: who stays gives up only what the newcomer gets, and takes it back when that one leaves."""
+    """KIP-429: a member revokes only the partitions of the new member, and gets them back when that leaves."""
     make_topic(jvm, topic)
     assignor = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
     settings = {"group_id": group, "partition_assignment_strategy": assignor, **_QUICK}
@@ -233,7 +233,7 @@ def test_cooperative_members_keep_what_they_have(jvm: Jvm, topic: str, group: st
 
 @judges(feature=Feature.STATIC)
 def test_a_static_member_comes_back_to_its_partitions(jvm: Jvm, topic: str, group: str) -> None:
-    """Reference check 36: the other one hears nothing of it."""
+    """Reference check 36: the other member does not rebalance."""
     make_topic(jvm, topic)
 
     def member(name: str) -> dict[str, object]:
@@ -267,7 +267,7 @@ def read_committed(jvm: Jvm, topic: str, count: int, isolation: str = "read_comm
 
 @judges(feature=Feature.TRANSACTIONS)
 def test_transactions_are_all_or_nothing(jvm: Jvm, topic: str) -> None:
-    """Committed readers see what was committed, the others everything; administrators see the open one."""
+    """Readers of committed events see only these, the others see everything; administrators see the open one."""
     make_topic(jvm, topic)
     with jvm.producer(transactional_id=f"t-{topic}") as producer:
         producer.init_transactions()
@@ -313,7 +313,7 @@ def test_events_are_read_and_written_exactly_once(jvm: Jvm, topic: str, group: s
 
 @judges(feature=Feature.FENCING)
 def test_the_second_producer_of_a_transactional_id_fences_the_first(jvm: Jvm, topic: str) -> None:
-    """A zombie finds out at its next step, and what it left open is gone."""
+    """The old producer fails at its next request, and its open transaction is aborted."""
     make_topic(jvm, topic)
     settings = {"transactional_id": f"t-{topic}"}
 
@@ -470,7 +470,7 @@ def test_a_wrong_key_is_reported(jvm: Jvm, node: Node) -> None:
 
 @judges(feature=Feature.REFUSALS)
 def test_an_event_that_is_too_large_is_refused(jvm: Jvm, topic: str) -> None:
-    """Reference check 15: it fails alone, the producer goes on."""
+    """Reference check 15: only this event fails, the producer continues."""
     with Node(hubs=[topic], settings={"memory": True}) as small:
         clients = jvm.signed_in_as(client_settings(small))
         with clients.producer(max_request_size=5_000_000, batch_size=5_000_000) as producer:

@@ -28,13 +28,13 @@ _PATIENCE_S = 120.0
 
 @pytest.fixture(autouse=True)
 def no_leftovers() -> Iterator[None]:
-    """What a client left behind is collected here, and not in a test of somebody else."""
+    """Objects that a client left are collected here, and not in another test."""
     yield
     gc.collect()
 
 
 def publish(node: Node, topic: str, *values: bytes, tls: bool = False, **more: Any) -> list[Any]:
-    """Publish events to the first partition; what the client tells of each."""
+    """Publish events to the first partition; returns the client's metadata of each."""
     producer = KafkaProducer(**kafka_python(node, tls=tls, **more))
     try:
         futures = [producer.send(topic, value=value, key=b"k", headers=[("h", b"1")], partition=0) for value in values]

@@ -41,7 +41,7 @@ _TIME_MS = int(time.time() * 1000) - 3_600_000
 
 
 class Side:
-    """One of the two clusters, and what is prepared on it before MirrorMaker starts."""
+    """One of the two clusters, with its topics before MirrorMaker starts."""
 
     def __init__(self, settings: dict[str, Any], *, topic: str, group: str) -> None:
         self.settings = settings
@@ -153,7 +153,7 @@ def test_copied_topic_has_the_settings_of_its_original(way: tuple[Side, Side, st
 
 @pytest.mark.judges(feature=Feature.MIRRORED_GROUPS)
 def test_group_finds_its_place_on_the_other_side(way: tuple[Side, Side, str]) -> None:
-    """Nothing that a group has not read may be behind the place where it goes on."""
+    """No event that a group has not read may be before its translated offset."""
     source, target, copy = way
 
     def places() -> list[int]:
@@ -180,7 +180,7 @@ def test_checkpoints_and_heartbeats_arrive(way: tuple[Side, Side, str]) -> None:
 
 @pytest.mark.judges(feature=Feature.OWN_TOPICS)
 def test_manual_names_every_hub_that_mirrormaker_makes(sides: dict[str, Side]) -> None:
-    """Whoever has a tier with few hubs must know how many are taken."""
+    """Users of a tier with few hubs must know how many MirrorMaker needs."""
     node = sides["hubmere"]
     named = set(pasted(PAGE, "hubs", {}).split())
 

@@ -1,4 +1,4 @@
-"""Crashes and restarts, as clients that stay connected live through them (checks 41 and 42)."""
+"""Crashes and restarts with clients that stay open (checks 41 and 42)."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ pytestmark = [
 ]
 
 _PATIENCE_S = 120.0
-# A client that finds nobody tries again soon, so that the tests are short.
+# Clients reconnect soon, so that the tests are short.
 _IMPATIENT: dict[str, Any] = {"reconnect_backoff_ms": 20, "reconnect_backoff_max_ms": 100}
 
 
@@ -35,7 +35,7 @@ def _read_all(node: Node, count: int) -> list[bytes]:
 
 
 def test_every_acknowledged_event_survives_a_crash() -> None:
-    """Check 42: an idempotent producer goes on, and each of its events is there once and in order."""
+    """Check 42: an idempotent producer continues, and each of its events is stored once and in order."""
     with Node(hubs=[HubSetting(name="orders", partition_count=1)]) as node:
         acknowledged: list[bytes] = []
 

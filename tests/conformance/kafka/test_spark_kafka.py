@@ -1,7 +1,7 @@
 """Spark's own Kafka connector: batches and streams in, batches and streams out.
 
-There is no connector of the version of our Spark in Maven Central; the one before it is what is judged. Users of
-PySpark have `format("eventhubs")` as well, which is judged in `tests/pipeline`.
+There is no connector of the version of our Spark in Maven Central; the tests use the previous one. Users of PySpark
+have `format("eventhubs")` as well, which is tested in `tests/pipeline`.
 """
 
 import json
@@ -71,7 +71,7 @@ def _expected(first: int, last: int) -> list[tuple[str, str, str]]:
 
 @pytest.mark.judges(feature=Feature.SPARK_BATCHES)
 def test_batch_is_written_and_read_back(seen: dict[str, Any]) -> None:
-    """Keys, values and headers, each row once; and from given offsets on only what is behind them."""
+    """Keys, values and headers, each row once; and from given offsets on only later rows."""
     assert _content(seen["everything"]) == _expected(0, _COUNT)
     assert _content(seen["later"]) == _expected(_COUNT, 2 * _COUNT)
 

@@ -1,4 +1,4 @@
-"""Kafka Streams: a word count whose state lives in hubs, started again without its folder, and killed in the middle."""
+"""Kafka Streams: a word count with its state in hubs, started again without its folder, and killed during its work."""
 
 import shutil
 import struct
@@ -72,7 +72,7 @@ def _write(settings: dict[str, Any], counts: Counter[str], start: int) -> None:
 
 
 def _told(settings: dict[str, Any]) -> dict[str, list[int]]:
-    """Every count that a reader of committed events has been told, by word and in order."""
+    """Every count that a reader of committed events gets, by word and in order."""
     results: dict[str, list[int]] = {}
     for message in topics.messages(settings, OUTPUT, committed_only=True):
         (count,) = struct.unpack(">q", message.value() or b"")
@@ -90,7 +90,7 @@ def _each_once(counts: Counter[str]) -> dict[str, list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """An application that was started again without its folder, and what it left."""
+    """An application that was started again without its folder, and its results."""
 
     settings: dict[str, Any]
     counts: Counter[str]
@@ -137,7 +137,7 @@ def _shape(settings: dict[str, Any], topic: str) -> tuple[int, str, str]:
 
 @pytest.mark.judges(feature=Feature.EXACTLY_ONCE)
 def test_counts_are_exact_after_kills_in_the_middle(classes: Path, tmp_path: Path) -> None:
-    """Exactly once: each count is told once and in order, whatever the killed instances had under way."""
+    """Exactly once: each count is published once and in order, although instances were killed during their work."""
     counts: Counter[str] = Counter()
     exactly_once = pasted(PAGE, "exactly-once.properties", {}).strip()
     with _a_node() as node:

@@ -1,6 +1,5 @@
-"""Kafka's own command line tools, by their main classes, against a node: what scripts and operators do all day.
-
-The tests speak to the tools of the newest version; `_OLDER` says what the same is called in the one before.
+"""Kafka's own command line tools, by their main classes, against a node. The tests use the options of the newest
+version; `_OLDER` maps them to those of the previous one.
 """
 
 import json
@@ -249,7 +248,7 @@ def test_offsets_are_listed_and_records_deleted(run: Tool, jvm: Jvm, topic: str,
 
 @judges(feature=Feature.PERFORMANCE)
 def test_performance_tests_run(run: Tool, topic: str) -> None:
-    """What is written is read; how fast is nobody's business here."""
+    """All written events are read; the speed is not checked here."""
     run("kafka-topics", "--create", "--topic", topic, "--partitions", "4")
     load = ("--num-records", "20000", "--record-size", "100", "--throughput", "-1")
 

@@ -1,4 +1,4 @@
-"""A Kafka Connect worker: started from the settings of the manual, spoken to as its users do, over REST."""
+"""A Kafka Connect worker: started with the settings of the manual, and controlled over REST."""
 
 import json
 import urllib.error
@@ -81,7 +81,7 @@ class RestWorker:
         self._insist("PUT", f"/connectors/{name}/pause")
 
     def resume(self, name: str) -> None:
-        """Have them go on."""
+        """Resume the connectors."""
         self._insist("PUT", f"/connectors/{name}/resume")
 
     def delete(self, name: str) -> None:
@@ -94,7 +94,7 @@ class RestWorker:
         return found
 
     def await_state(self, name: str, state: str) -> None:
-        """Wait until a connector and its task are in a state; a failed task is told."""
+        """Wait until a connector and its task are in a state; a failed task is an error."""
 
         def is_there() -> bool:
             try:

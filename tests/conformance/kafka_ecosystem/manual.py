@@ -1,7 +1,7 @@
 """Files of the manual, as its readers paste them: the tests run what the pages show.
 
-A block of a page has a title, and what a reader has to put in stands there as an example. `pasted` puts in what a test
-needs and fails when the page no longer has what is to be replaced.
+A block of a page has a title, and values that a reader must replace are examples. `pasted` replaces them by the values
+of a test and fails when the page no longer has an example.
 """
 
 import re

@@ -22,7 +22,7 @@ OFTEN = "".join(
 
 
 def mirror_maker(folder: Path, settings: str) -> Service:
-    """One process with all flows; what it copies tells when it is ready."""
+    """One process with all flows; it is ready when it copies."""
     path = folder / "mm2.properties"
     path.write_text(settings, encoding="utf-8")
     return Service(Program(jars=Jars.KAFKA_4, main=_MAIN, arguments=(str(path),)), folder / "mirror.log")

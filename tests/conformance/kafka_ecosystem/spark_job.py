@@ -1,7 +1,8 @@
 """Spark's own Kafka source and sink at work, as a program of its own: one process can hold one Spark session only.
 
-Takes its orders as JSON on standard input: connector jars, options of the connector, topics, a folder. Writes a batch,
-reads it back as a batch, copies it with a stream in two runs over one checkpoint, and prints what it saw as JSON.
+Reads its arguments as JSON from standard input: connector jars, options of the connector, topics, a folder. Writes a
+batch, reads it back as a batch, copies it with a stream in two runs over one checkpoint, and prints what it saw as
+JSON.
 """
 
 import json
@@ -60,7 +61,7 @@ class Job:
         return [row.asDict() for row in shown.collect()]
 
     def copy(self) -> int:
-        """Copy what is new; the number of micro-batches that it took."""
+        """Copy new events; returns the number of micro-batches."""
         source = self._spark.readStream.format("kafka").options(**self._options).option("subscribe", self._topic)
         rows = source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "1000").load()
         sink = rows.selectExpr("key", "value").writeStream.format("kafka").options(**self._options)

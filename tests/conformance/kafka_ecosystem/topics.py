@@ -1,4 +1,4 @@
-"""What stands in topics, read and written by librdkafka: the judge of what other programs did."""
+"""The content of topics, read and written by librdkafka, to check the results of other programs."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ _Found = TypeVar("_Found")
 
 
 class Event(NamedTuple):
-    """What a record holds, without where it stands."""
+    """The content of a record, without its position."""
 
     partition: int
     key: bytes | None
@@ -58,7 +58,7 @@ def write(settings: dict[str, Any], topic: str, events: Iterable[Event]) -> None
 
 
 def messages(settings: dict[str, Any], topic: str, *, committed_only: bool = False) -> list[Message]:
-    """Everything that a topic holds now, partition by partition; nothing of a topic that is not there."""
+    """The current records of a topic, partition by partition; none for a topic that does not exist."""
     isolation = "read_committed" if committed_only else "read_uncommitted"
     reader = Consumer({**settings, "group.id": "judge", "isolation.level": isolation, "enable.partition.eof": True})
     try:
@@ -128,7 +128,7 @@ def configuration(settings: dict[str, Any], topic: str) -> dict[str, str]:
 
 
 def committed(settings: dict[str, Any], group: str, topic: str, partitions: int) -> list[int]:
-    """Where a group goes on in each partition of a topic; negative where it has no place."""
+    """The committed offset of a group in each partition of a topic; negative if there is none."""
     reader = Consumer({**settings, "group.id": group})
     try:
         places = reader.committed([TopicPartition(topic, number) for number in range(partitions)], timeout=_ANSWER_S)

@@ -40,7 +40,7 @@ def _free_address() -> str:
 
 @pytest.fixture(scope="session")
 def arena() -> Iterator[Arena]:
-    """A node at an address of its own."""
+    """A node with its own address."""
     address = _free_address()
     with Arena(host=address, hostname=address, amqps_port=_PORT) as running:
         yield running

@@ -1,5 +1,5 @@
-"""Runs what a test asks of azure-eventhub 1.3: one JSON request a line on standard input, one JSON answer a line on
-standard output. It runs in an environment of its own with the packages of that time; nothing is asserted here.
+"""Executes requests of tests with azure-eventhub 1.3: one JSON request a line on standard input, one JSON answer a line
+on standard output. It runs in an environment of its own with the packages of that time; nothing is asserted here.
 """
 
 import importlib

@@ -15,7 +15,7 @@ judges = pytest.mark.judges
 pytestmark = [pytest.mark.foreign, judges(transport=Transport.TLS)]
 
 _EVERY = (Name.PYTHON_1, Name.JS_2, Name.JAVA_2)
-# What each says to a reader that lost its partition, and of a hub that is not there.
+# The error of each for a lost partition, and for a missing hub.
 _LOST = {
     Name.PYTHON_1: "LinkStolen",
     Name.JS_2: "ReceiverDisconnectedError",
@@ -58,7 +58,7 @@ def bodies(events: list[dict[str, Any]]) -> list[str]:
 
 @judges(feature=Feature.SINGLES)
 def test_single_events_arrive_as_they_were_sent(sdk: Sdk) -> None:
-    """Body, properties and what the service adds."""
+    """Body, properties and the annotations of the service."""
     sdk.call("send", texts=["a", "b"], partition="1")
 
     first, second = sdk.receive(2, "1")

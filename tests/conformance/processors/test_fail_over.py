@@ -54,7 +54,7 @@ class Processor:
                         self._news.notify_all()
 
     def kill(self) -> None:
-        """As a crash would: nothing is released, nothing is said."""
+        """Kill it like a crash: it releases nothing."""
         self._process.kill()
         self._process.wait()
         self._reader.join(_PATIENCE_SECONDS)

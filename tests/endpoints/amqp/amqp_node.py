@@ -1,7 +1,7 @@
 """A node's AMQP endpoint on loopback: broker, store in memory and listener in a thread of their own.
 
-What a test talks to is the product's own stack from the socket down; the thread lets blocking clients and the test look
-at it from outside, and `call` runs something on the loop that owns it.
+A test uses the product's own stack from the socket down; because it runs in a thread, tests can use blocking clients,
+and `call` runs a function on its loop.
 """
 
 import asyncio
@@ -98,7 +98,7 @@ class AmqpNode:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the node's loop: what is sent meanwhile is all there when it goes on."""
+        """Block the node's loop: everything that is sent meanwhile has arrived when it continues."""
         is_held, may_go = threading.Event(), threading.Event()
 
         def hold() -> None:
@@ -125,7 +125,7 @@ class AmqpNode:
         self._loop.call_soon_threadsafe(run)
         return result.result(_START_SECONDS)
 
-    # --- what a client needs
+    # --- for clients
 
     @property
     def host(self) -> str:
@@ -140,7 +140,7 @@ class AmqpNode:
         return self.broker.entities.rule(namespace, name)
 
     def manage(self, work: Callable[[Manager, Actor, Done], object]) -> None:
-        """Have the manager change something, and wait until it is in force."""
+        """Make a change with the manager, and wait until it is durable."""
         finished: Future[None] = Future()
 
         def done(refusal: Refusal | None) -> None:

@@ -1,4 +1,4 @@
-"""A blocking AMQP client out of our own engine in its client role: what a test wants to see frame by frame.
+"""A blocking AMQP client on our own engine, for tests that check single frames.
 
 It waits for signals with a deadline and never sleeps. Deliberately bare: a test says itself what it attaches and sends.
 """

@@ -47,7 +47,7 @@ def test_a_key_of_one_namespace_opens_nothing_in_another(node: AmqpNode) -> None
 
 
 def test_an_address_that_is_not_let_in_loses_its_connection(node: AmqpNode) -> None:
-    """Network rules are asked before any credential; PLAIN is not even looked at."""
+    """Network rules are checked before any credential, also before PLAIN."""
     rules = NetworkRuleSet(default_action=DefaultAction.DENY, ip_masks=("10.1.2.0/24",))
     node.manage(lambda manager, actor, done: manager.update_network(NAMESPACE, rules, actor, done))
 

@@ -278,7 +278,7 @@ def test_a_javascript_management_audience_covers_the_hub(node: AmqpNode) -> None
 
 
 def test_a_link_goes_when_its_token_expires_and_the_connection_stays() -> None:
-    """The service detaches for renewal; SDKs put a new token and come back."""
+    """The service detaches for renewal; SDKs put a new token and attach again."""
     with AmqpNode(token_grace_s=0.0) as node, RawClient(node) as client:
         client.authorize("orders", seconds=1.2)
         sender = client.sender("orders/Partitions/0")

@@ -321,7 +321,7 @@ def test_a_peer_that_never_opens_is_disconnected() -> None:
 
 
 def test_a_peer_that_proves_nothing_is_disconnected() -> None:
-    """An open connection without a token is nobody's."""
+    """An open connection without a token must not stay."""
     with AmqpNode(handshake_timeout_s=0.3) as node, RawClient(node) as client:
         assert client.closed().condition == "amqp:connection:forced"
 

@@ -147,7 +147,7 @@ def test_a_higher_epoch_takes_over(node: AmqpNode, client: RawClient) -> None:
 
 
 def test_a_link_may_not_use_another_producers_id(client: RawClient) -> None:
-    """Its numbers would be those of somebody else."""
+    """Its numbers would be those of another producer."""
     link, terms = a_producer(client)
     other = ProducerTerms(producer_id=terms.producer_id + 1, epoch=0, last_sequence=0)
 

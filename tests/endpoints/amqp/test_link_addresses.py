@@ -90,7 +90,7 @@ def test_what_names_nothing_is_refused(value: Value) -> None:
 
 @given(st.text(max_size=200))
 def test_any_text_is_an_address_or_is_refused(text: str) -> None:
-    """Nothing that a peer writes may break the connection of its own, let alone another."""
+    """No address may break a connection."""
     with contextlib.suppress(InvalidArgument):
         assert isinstance(parse_address(text), ServiceNode | HubAddress)
 

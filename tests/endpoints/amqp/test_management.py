@@ -1,4 +1,4 @@
-"""What the management node tells (reference: AMQP 3, checks 20 to 23)."""
+"""Answers of the management node (reference: AMQP 3, checks 20 to 23)."""
 
 import pytest
 
@@ -14,7 +14,7 @@ READ_PARTITION: dict[Value, Value] = READ_HUB | {"type": "com.microsoft:partitio
 
 
 def status_of(reply: Message) -> int:
-    """The status, which has to stand there in both spellings as an int."""
+    """The status, which must be present in both spellings as an int."""
     properties = reply.application_properties or {}
     assert type(properties["status-code"]) is Int
     assert properties["status-code"] == properties["statusCode"]
@@ -67,7 +67,7 @@ def test_the_partitions_of_a_hub_are_an_array(client: RawClient) -> None:
 
 
 def test_an_empty_partition_says_so(client: RawClient) -> None:
-    """-1 and the year 1 are what the SDKs know as nothing."""
+    """-1 and the year 1 mean "nothing" for the SDKs."""
     body = map_of(client.ask("$management", READ_PARTITION))
 
     assert body["is_partition_empty"] is True

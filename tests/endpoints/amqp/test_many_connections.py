@@ -19,7 +19,7 @@ from hubmere.wire.amqp.signals import ConnectionOpened, DeliveriesReceived, Link
 CONNECTIONS = 2000
 EVENTS = 25
 WAIT_SECONDS = 60
-# Both ends of a connection live in this process: sockets, engines, transports, and the test's own future.
+# Both ends of a connection are in this process: sockets, engines, transports, and the test's own future.
 MAX_BYTES_PER_CONNECTION = 40_000
 
 

@@ -137,7 +137,7 @@ def test_question_that_waited_too_long_is_refused_as_busy(node: AmqpNode, client
 
 
 def test_question_of_a_client_that_is_gone_leaves_nothing_behind(node: AmqpNode) -> None:
-    """There is nobody to reply to."""
+    """The client is gone."""
     gate = a_gate(node)
     with RawClient(node) as client:
         client.authorize()

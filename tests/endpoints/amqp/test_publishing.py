@@ -246,7 +246,7 @@ EVERY_TYPE: dict[Value, Value] = {
     ],
 )
 def test_all_sections_and_types_survive(client: RawClient, body: Data | AmqpValue | Sequence) -> None:
-    """What was sent is what is read, type by type."""
+    """Events are read with the same types as they were sent."""
     sent = Message(
         header=Header(durable=True, priority=3, ttl=60000),
         message_annotations={Symbol("x-opt-mine"): Int(7)},
@@ -272,7 +272,7 @@ def test_all_sections_and_types_survive(client: RawClient, body: Data | AmqpValu
     assert (received.message_annotations or {})["x-opt-mine"] == Int(7)
 
 
-# --- what is refused
+# --- refusals
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_all_sections_and_types_survive(client: RawClient, body: Data | AmqpValu
     ],
 )
 def test_a_target_that_makes_no_sense_is_refused(client: RawClient, address: Value, condition: str) -> None:
-    """With the condition that SDKs map to the right exception; the connection lives on."""
+    """With the condition that SDKs map to the right exception; the connection stays open."""
     with pytest.raises(Refused) as refused:
         client.sender(address)
 
@@ -338,7 +338,7 @@ def test_a_publisher_may_not_use_another_key(client: RawClient) -> None:
 
 
 def test_a_revoked_publisher_loses_its_link(node: AmqpNode, client: RawClient) -> None:
-    """At once, and cannot come back."""
+    """At once, and it cannot attach again."""
     sender = client.sender("orders/Publishers/device-7")
     client.publish(sender, an_event())
     other = client.sender("orders/Publishers/device-8")
@@ -375,7 +375,7 @@ def throttled() -> Iterator[AmqpNode]:
 
 
 def test_a_throttled_sender_is_detached_after_its_accepted_events(throttled: AmqpNode) -> None:
-    """Python takes no rejected outcome back, but reopens a detached link; what was accepted is settled before."""
+    """The Python SDK retries only after a detach, not after a rejection; accepted events are settled before."""
     with RawClient(throttled) as client:
         client.authorize()
         sender = client.sender("orders/Partitions/0")
@@ -397,7 +397,7 @@ def test_a_throttled_sender_is_detached_after_its_accepted_events(throttled: Amq
 def test_a_log_that_cannot_take_events_detaches(
     node: AmqpNode, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full disk passes; the client should come back."""
+    """A full disk is temporary; the client should retry."""
     sender = client.sender("orders/Partitions/0")
 
     def full(*_: object, **__: object) -> None:

@@ -258,7 +258,7 @@ def test_drain_gives_the_rest_of_the_credit_back(client: RawClient) -> None:
 
 
 def test_a_live_tail_follows_without_a_gap_or_a_repeat(client: RawClient) -> None:
-    """From the first event to what is published while reading, on one link."""
+    """From the first event to those that are published while reading, on one link."""
     publish(client, 50)
     reader = client.reader()
     reader.grant(1000)
@@ -285,7 +285,7 @@ def test_the_session_window_is_kept(node: AmqpNode) -> None:
     assert received == list(range(40))
 
 
-# --- what a delivery looks like
+# --- content of a delivery
 
 
 def test_the_four_annotations_have_their_types(client: RawClient) -> None:
@@ -390,7 +390,7 @@ def test_a_large_event_is_split_over_the_frames_that_the_peer_takes(
 @pytest.mark.parametrize("asked", [0, 1, 2, None])
 @pytest.mark.parametrize("second", [0, 1])
 def test_every_reader_is_answered_with_settled_deliveries(client: RawClient, asked: int | None, second: int) -> None:
-    """The service answers so whatever is asked for; the Go SDK sends no disposition and would wait for ever."""
+    """The service does so for every settle mode; the Go SDK sends no disposition and would wait for ever."""
     publish(client, 2)
     reader, answer = client.attach(
         is_sender=False, source=Source(address=READER), snd_settle_mode=asked, rcv_settle_mode=second
@@ -427,7 +427,7 @@ def test_a_reader_that_never_settles_is_never_stalled(client: RawClient) -> None
 
 @pytest.mark.parametrize("settled", [True, False])
 def test_a_disposition_for_a_settled_delivery_does_no_harm(client: RawClient, settled: bool) -> None:
-    """Clients that settle everything go on reading; one that settles second gets its answer."""
+    """Clients that settle everything continue to read; one that settles second gets its answer."""
     publish(client, 2)
     reader = client.reader(snd_settle_mode=0, rcv_settle_mode=1)
     reader.grant(1)
@@ -507,7 +507,7 @@ def test_a_sixth_plain_reader_is_refused_until_one_goes(client: RawClient) -> No
 
 
 def test_a_lost_connection_frees_its_places(node: AmqpNode) -> None:
-    """A client that was killed must not stand in its own way."""
+    """A client that was killed must be able to connect again."""
     with RawClient(node) as client:
         client.authorize()
         for _ in range(5):

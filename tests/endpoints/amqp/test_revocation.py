@@ -34,7 +34,7 @@ def by_key(node: AmqpNode, rule: str) -> RawClient:
 
 
 def test_open_links_are_detached_when_their_rule_is_deleted(node: AmqpNode) -> None:
-    """A deleted rule opens nothing, also on connections that were there before; other rules' links live on."""
+    """A deleted rule is invalid, also for open connections; links of other rules stay."""
     node.add_rule("device", "Send", "Listen")
     with RawClient(node) as client, RawClient(node) as other:
         client.authorize("orders", rule="device")
@@ -63,7 +63,7 @@ def test_a_connection_by_sasl_plain_is_closed_when_its_rule_is_deleted(node: Amq
 
 
 def test_links_lose_only_what_their_rule_has_lost(node: AmqpNode) -> None:
-    """A rule without Listen detaches readers; its senders go on."""
+    """A rule without Listen detaches readers; its senders continue."""
     node.add_rule("device", "Send", "Listen")
     with RawClient(node) as client:
         client.authorize("orders", rule="device")
@@ -80,7 +80,7 @@ def test_links_lose_only_what_their_rule_has_lost(node: AmqpNode) -> None:
 
 
 def test_a_rotated_key_keeps_open_links_and_opens_no_new_ones(node: AmqpNode) -> None:
-    """The service lets open links live on until their token expires; what is new is judged by the keys in force."""
+    """The service keeps open links until their token expires; new ones are checked by the current keys."""
     node.add_rule("device", "Send", "Listen")
     with RawClient(node) as client:
         client.authorize("orders", rule="device")
@@ -127,7 +127,7 @@ def test_a_rotation_that_revokes_open_links_detaches_them_at_once(node: AmqpNode
 
 
 def test_a_network_rule_closes_open_connections(node: AmqpNode) -> None:
-    """An address that is denied loses what it had opened."""
+    """Connections of a denied address are closed."""
     with RawClient(node) as client:
         client.authorize("orders")
         client.sender(ADDRESS)

@@ -43,7 +43,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_frame_ends_its_connection_and_no_other(node: AmqpNode, client: RawClient, name: str) -> None:
-    """With a condition that says what was wrong."""
+    """With a condition that names the reason."""
     data, condition = HOSTILE[name]
     with socket.create_connection(("127.0.0.1", node.port), 10) as connection:
         connection.sendall(AMQP_HEADER + AN_OPEN + A_BEGIN + data)
@@ -68,7 +68,7 @@ def test_random_bytes_never_hurt_the_node(node: AmqpNode, data: bytes) -> None:
 
 
 def test_a_reset_is_no_news(node: AmqpNode, caplog: pytest.LogCaptureFixture) -> None:
-    """The Azure SDK for Python resets its connections; nobody should be woken for it."""
+    """The Azure SDK for Python resets its connections; this must not be logged as an error."""
     caplog.set_level(logging.INFO, logger="hubmere")
     for _ in range(5):
         with RawClient(node) as client:
@@ -142,7 +142,7 @@ def test_a_sender_is_not_read_while_too_much_waits(node: AmqpNode, monkeypatch: 
 
 
 def test_a_stopping_node_closes_connections_in_order(node: AmqpNode, client: RawClient) -> None:
-    """Links are detached, the connection is closed, and clients know to come back."""
+    """Links are detached, the connection is closed, and clients reconnect."""
     sender, reader = client.sender("orders"), client.reader()
     client.publish(sender, an_event())
 

@@ -134,7 +134,7 @@ def test_a_full_disk_is_the_outcome_of_every_event(node: AmqpNode, monkeypatch: 
 
 
 def test_an_event_of_a_link_that_goes_in_the_same_turn_is_settled_first(node: AmqpNode, singles: list[bool]) -> None:
-    """A link is detached once what it accepted is settled, so that nothing is sent twice."""
+    """A link is detached once its accepted deliveries are settled, so that nothing is sent twice."""
     with several(node, 3) as clients:
         with node.held():
             sent = [client.send(link, an_event("last")) for client, link in clients]

@@ -191,7 +191,7 @@ class HttpNode:
             assert time.monotonic() < deadline
             time.sleep(0.005)
 
-    # --- what a test arranges ---
+    # --- preparations of tests ---
 
     @property
     def url(self) -> str:

@@ -260,7 +260,7 @@ def test_an_entity_bomb_is_refused_before_it_grows() -> None:
 
 @pytest.mark.parametrize("name", ["a b", "-a", "a" * 257, "h\u00fcb", "a%2Fb"])
 def test_a_name_outside_the_rules_is_refused(manager: httpx.Client, name: str) -> None:
-    """Service 1.2: the 400 says what is allowed."""
+    """Service 1.2: the 400 names the rule."""
     response = manager.put(f"/{name}")
 
     assert response.status_code == 400

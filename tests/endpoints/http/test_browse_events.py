@@ -100,7 +100,7 @@ def test_the_next_page_continues_the_last_one(client: httpx.Client) -> None:
     ],
 )
 def test_an_invalid_request_is_refused_in_json(client: httpx.Client, query: str) -> None:
-    """The 400 says what is allowed."""
+    """The 400 names the valid values."""
     response = client.get(f"{PATH}?{query}")
 
     assert response.status_code == 400

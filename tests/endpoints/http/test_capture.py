@@ -1,4 +1,4 @@
-"""The capture job's door and the surfaces that show how it goes."""
+"""The paths of the capture job, and the states that other paths show."""
 
 import logging
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Pairing of namespaces under an alias: metadata in step, failover, and strings that keep working (service 8)."""
+"""Pairing of namespaces under an alias: replication, failover, and connection strings that keep working (service 8)."""
 
 from collections.abc import Iterator
 

@@ -77,7 +77,7 @@ def test_conditions_of_the_machine_are_named_in_health_and_readiness(node: HttpN
 
 
 class _FailingDisk(Files):
-    """A disk whose flushes fail while it is told to."""
+    """A disk whose flushes fail on request."""
 
     def __init__(self) -> None:
         self.is_failing = False

@@ -1,4 +1,4 @@
-"""Pairing of namespaces on two nodes: in step over the network, and what happens when one of them is not there."""
+"""Pairing of namespaces on two nodes: replication over the network, and behaviour when one of them is down."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -13,7 +13,7 @@ from hubmere.endpoints.http.server import bounded
 
 
 class Raw:
-    """A TCP connection on which a test writes what it wants."""
+    """A TCP connection for arbitrary bytes."""
 
     def __init__(self, node: HttpNode) -> None:
         self._socket = socket.create_connection(("127.0.0.1", node.port), timeout=120)

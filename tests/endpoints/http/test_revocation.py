@@ -1,4 +1,4 @@
-"""Revocation over HTTP: requests that were begun before a rule was deleted are judged again before they take effect."""
+"""Revocation over HTTP: requests that began before a rule was deleted are checked again before they take effect."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""Throughput units over HTTP: refused whole with 503 and a time to come back (service 5, 13)."""
+"""Throughput units over HTTP: refused as a whole with 503 and Retry-After (service 5, 13)."""
 
 from endpoints.http.harness import NAMESPACE, HttpNode
 from hubmere.model.tier import Profile

@@ -1,4 +1,4 @@
-"""AMQP over WebSocket: the door and its wire, with a session that any stream could carry."""
+"""AMQP over WebSocket: the endpoint and its wire, with a simple session."""
 
 import socket
 import struct
@@ -20,7 +20,7 @@ def _frame(payload: bytes) -> bytes:
 
 
 class Echo:
-    """A session that sends back what it gets, and remembers what happened to it."""
+    """A session that echoes its input and records its callbacks."""
 
     def __init__(self, seen: list[str]) -> None:
         self._seen = seen

@@ -1,7 +1,7 @@
 """A node's Kafka endpoint on loopback: broker, store and listener in a thread of their own.
 
-What a test talks to is the product's own stack from the socket down; the thread lets blocking clients and the test look
-at it from outside, and `call` runs something on the loop that owns it.
+A test uses the product's own stack from the socket down; because it runs in a thread, tests can use blocking clients,
+and `call` runs a function on its loop.
 """
 
 import asyncio
@@ -44,8 +44,8 @@ _HOLD_SECONDS = 60.0
 class KafkaNode:
     """The Kafka endpoint of a node for the length of a `with` block.
 
-    `hubs` maps names to partition counts, or to what is wished of them. Blocking calls come from the test's thread;
-    everything of the node happens on its own.
+    `hubs` maps names to partition counts or specs. Blocking calls come from the test's thread; the node runs in its
+    own.
     """
 
     # The kind of event loop; the fixture `either_loop` sets it.
@@ -118,7 +118,7 @@ class KafkaNode:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the node's loop: what is sent meanwhile is all there when it goes on."""
+        """Block the node's loop: everything that is sent meanwhile has arrived when it continues."""
         is_held, may_go = threading.Event(), threading.Event()
 
         def hold() -> None:
@@ -132,7 +132,7 @@ class KafkaNode:
         finally:
             may_go.set()
 
-    # --- what a client needs
+    # --- for clients
 
     @property
     def key(self) -> str:

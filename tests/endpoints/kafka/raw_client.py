@@ -1,4 +1,4 @@
-"""A client that says exactly what a test wants: our own engine on a blocking socket, and bytes by hand."""
+"""A client for exact requests: our own engine on a blocking socket, and raw bytes."""
 
 import socket
 import ssl
@@ -51,7 +51,7 @@ class RawClient:
         return b"\0$ConnectionString\0" + self._connection_string.encode()
 
     def send(self, body: Any, version: int) -> None:
-        """Send a request and go on."""
+        """Send a request without waiting."""
         self.engine.request(body, version)
         self.socket.sendall(b"".join(self.engine.data_to_send()))
 

@@ -116,7 +116,7 @@ def test_connect_finds_its_topics_compacted_and_nothing_else(client: RawClient) 
 
 
 def test_topic_with_one_partition_is_refused_where_the_tier_begins_at_two() -> None:
-    """`--as standard` is what the service sells, 2 to 32 partitions; the default of a node is friendlier."""
+    """`--as standard` has the limits of the service, 2 to 32 partitions; the default of a node has none."""
     with KafkaNode(book=LimitsBook(profile=Profile.STANDARD)) as node, RawClient(node) as client:
         client.sign_in()
 
@@ -147,7 +147,7 @@ def test_topic_with_one_partition_is_refused_where_the_tier_begins_at_two() -> N
 def test_impossible_topic_is_refused_with_its_code(
     client: RawClient, topic: CreatableTopic, code: ErrorCode, validate_only: bool
 ) -> None:
-    """Reference 1.7: the same whether it is meant or only asked; a text says what is allowed."""
+    """Reference 1.7: the same with and without validate_only; the text names the valid values."""
     made = create(client, topic, validate_only=validate_only)[0]
 
     assert made.error_code == code
@@ -155,7 +155,7 @@ def test_impossible_topic_is_refused_with_its_code(
 
 
 def test_rehearsal_makes_nothing(client: RawClient) -> None:
-    """`validate_only` tells what would be made."""
+    """`validate_only` returns the topic that would be created."""
     made = create(client, a_topic(), validate_only=True)[0]
 
     assert (made.error_code, made.num_partitions) == (ErrorCode.NONE, 3)
@@ -163,7 +163,7 @@ def test_rehearsal_makes_nothing(client: RawClient) -> None:
 
 
 def test_assignment_of_brokers_only_counts_partitions(node: KafkaNode, client: RawClient) -> None:
-    """Some tools place every replica by hand."""
+    """Some tools assign every replica explicitly."""
     assignments = tuple(ReplicaAssignment(partition_index=index, broker_ids=(0,)) for index in range(5))
     topic = CreatableTopic(name="placed", num_partitions=-1, replication_factor=-1, assignments=assignments)
 
@@ -182,7 +182,7 @@ def test_number_of_partitions_may_be_left_to_the_node(node: KafkaNode, client: R
 
 @pytest.mark.parametrize("version", range(1, 7))
 def test_every_version_deletes_a_topic(client: RawClient, version: int) -> None:
-    """With its events: one made anew under the name is empty."""
+    """With its events: a topic that is created again under the name is empty."""
     client.call(a_produce(a_batch(b"old")), 9)
     request = DeleteTopicsRequest(
         topics=(DeletableTopic(name="orders"), DeletableTopic(name="missing")),
@@ -201,7 +201,7 @@ def test_every_version_deletes_a_topic(client: RawClient, version: int) -> None:
 
 
 def test_topic_is_deleted_by_its_id(node: KafkaNode, client: RawClient) -> None:
-    """KIP-516: no race with one that was made anew."""
+    """KIP-516: no race with a topic that was created again."""
     ids = (UUID(node.hub().entity.topic_id), UUID(int=5))
     topics = tuple(DeletableTopic(name=None, topic_id=topic_id) for topic_id in ids)
 
@@ -236,7 +236,7 @@ def test_topic_grows_where_the_tier_lets_it() -> None:
 
 
 def test_topic_does_not_grow_in_the_standard_tier(client: RawClient) -> None:
-    """The service's own rule, told by Kafka's code."""
+    """The service's own rule, with Kafka's error code."""
     assert grow(client, 5).error_code == ErrorCode.INVALID_PARTITIONS
     assert grow(client, 5, name="missing").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -252,7 +252,7 @@ def test_topic_does_not_grow_in_the_standard_tier(client: RawClient) -> None:
     ],
 )
 def test_start_of_a_partition_is_moved(client: RawClient, offset: int, start: int, code: ErrorCode) -> None:
-    """Kafka Streams lets go of what it has repartitioned."""
+    """Kafka Streams deletes records that it has repartitioned."""
     client.call(a_produce(a_batch(b"a", b"b", b"c")), 9)
 
     result = trim(client, offset)
@@ -350,7 +350,7 @@ _SET, _RESET = ConfigOperation.SET, ConfigOperation.DELETE
 
 
 def test_single_entries_are_changed_and_set_back(node: KafkaNode, client: RawClient) -> None:
-    """KIP-339: what is not named stays."""
+    """KIP-339: other entries do not change."""
     alter(client, ("retention.ms", _SET, str(_DAY_MS)), ("delete.retention.ms", _SET, "3600000"))
     first = node.hub().entity.retention
     alter(client, ("retention.ms", _RESET, None), ("flush.ms", _SET, "1"))
@@ -381,17 +381,17 @@ def test_single_entries_are_changed_and_set_back(node: KafkaNode, client: RawCli
     ],
 )
 def test_only_what_can_be_changed_is(client: RawClient, entry: tuple[str, int, str | None], code: ErrorCode) -> None:
-    """The policy of a hub is fixed at its creation; what cannot be chosen is taken with the value that holds anyway."""
+    """The policy of a hub is fixed at its creation; fixed entries are accepted with their own value."""
     assert alter(client, entry).error_code == code
 
 
 def test_configuration_of_the_node_cannot_be_changed_by_kafka(client: RawClient) -> None:
-    """It has settings of its own."""
+    """It has its own settings."""
     assert alter(client, ("num.partitions", _SET, "9"), kind=4, name="0").error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_whole_configuration_is_replaced(node: KafkaNode, client: RawClient) -> None:
-    """The older way: what is not named goes back to its default."""
+    """The older request: other entries get their defaults."""
     alter(client, ("delete.retention.ms", _SET, "3600000"))
     entries = (ReplacedConfig(name="retention.ms", value=str(_DAY_MS)),)
     resource = ReplacedResource(resource_type=2, resource_name="orders", configs=entries)

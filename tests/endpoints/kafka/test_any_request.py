@@ -37,7 +37,7 @@ _REQUESTS = [
 
 
 class NoWire:
-    """A connection to nobody: timers and turns of a real loop, bytes into a list."""
+    """A wire without a peer: timers of a real loop, and a list of written bytes."""
 
     peer = "127.0.0.1"
     is_secure = False
@@ -60,7 +60,7 @@ class NoWire:
     abort = close
 
     def pause_reading(self) -> None:
-        """Everything is there already."""
+        """All input has arrived already."""
 
     def resume_reading(self) -> None:
         """As above."""
@@ -134,7 +134,7 @@ class Room:
         return session, wire, client
 
     def turn(self, turns: int = 8) -> None:
-        """Let what was begun come to an end."""
+        """Run the loop until nothing is pending."""
         for _ in range(turns):
             self.catalog.apply()
             self.loop.run_until_complete(asyncio.sleep(0))

@@ -1,4 +1,4 @@
-"""Application groups over Kafka: producers beyond their rates are refused, consumers wait, the disabled are let go."""
+"""Application groups over Kafka: refused producers, delayed consumers, and disconnected clients of a disabled group."""
 
 from collections.abc import Iterator
 
@@ -23,7 +23,7 @@ def node() -> Iterator[KafkaNode]:
 
 
 def govern(node: KafkaNode, rule: str, *policies: tuple[ThrottlingMetric, int], enabled: bool = True) -> None:
-    """Make an application group of a rule's clients, in force when this returns."""
+    """Create an application group for a rule's clients; it is active when this returns."""
     group = ApplicationGroup(
         namespace=namespace_name(NAMESPACE),
         name=application_group_name("g"),

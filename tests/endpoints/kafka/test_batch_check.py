@@ -1,4 +1,4 @@
-"""The error code for a produced batch: what a producer may send."""
+"""The error codes for produced batches."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def test_honest_batch_is_taken() -> None:
         (">q", 43, 9, ErrorCode.INVALID_RECORD),  # a producer id without a sequence
         (">h", 21, TRANSACTIONAL, ErrorCode.INVALID_RECORD),  # a transaction without a producer id
         (">h", 21, APPEND_TIME, ErrorCode.NONE),  # the log overwrites it
-        (">q", 0, 17, ErrorCode.NONE),  # the log numbers anew
+        (">q", 0, 17, ErrorCode.NONE),  # the log assigns another number
     ],
 )
 def test_dishonest_batch_is_refused_with_its_code(code: str, at: int, value: int, error: ErrorCode) -> None:

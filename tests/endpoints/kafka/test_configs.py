@@ -1,4 +1,4 @@
-"""Which entries of a topic's configuration are taken, and which are a mistake."""
+"""Which entries of a topic's configuration are accepted, and which are refused."""
 
 from dataclasses import replace
 
@@ -76,7 +76,7 @@ def test_entry_set_back_is_taken(name: str) -> None:
 
 @pytest.mark.parametrize("name", [entry.name for entry in TOPIC_ENTRIES.values() if entry.change is None])
 def test_entry_that_is_fixed_takes_its_own_value_alone(name: str) -> None:
-    """What is taken is in force."""
+    """An accepted entry is in effect."""
     defaults = Defaults(limits=Limits(), segment_bytes=1 << 28)
     (shown,) = topic_configs(a_hub(), defaults, [name])
 
@@ -111,7 +111,7 @@ def test_entry_becomes_a_setting_and_is_shown(name: str, text: str, field: str, 
 
 @pytest.mark.parametrize("name", ["max.message.bytes", "retention.bytes", "segment.bytes", "segment.ms"])
 def test_entry_that_is_no_number_is_refused(name: str) -> None:
-    """With what was expected."""
+    """With the expected value."""
     with pytest.raises(InvalidArgument, match="a whole number"):
         apply_entry(HubSpec(), name, "many", Limits())
 

@@ -91,7 +91,7 @@ def create(client: RawClient, name: str) -> None:
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_member_joins_and_is_assigned_partitions_by_topic_id(client: RawClient, version: int) -> None:
-    """The id is the one that Metadata tells."""
+    """The id is the one in Metadata."""
     answer = client.call(a_beat(), version)
 
     assert (code(answer), answer.member_id, answer.member_epoch) == (ErrorCode.NONE, "m", 1)
@@ -275,7 +275,7 @@ def test_commit_checks_member_and_epoch(client: RawClient) -> None:
 
 
 def test_fetching_offsets_checks_member_and_epoch(client: RawClient) -> None:
-    """As in Kafka: an error of the whole group; without a member nobody is asked."""
+    """As in Kafka: an error of the whole group; without a member there is no check."""
     client.call(a_beat(), 1)
     client.call(a_commit(1), 9)
 
@@ -349,7 +349,7 @@ def test_classic_group_with_unreadable_members_stays_classic(client: RawClient) 
     assert code(answer) == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-# --- what is not served ----------------------------------------------------------------------------------------------
+# --- requests that are not served ------------------------------------------------------------------------------------
 
 _SHARE_FETCHES = (77, 78, 79)
 _STREAMS_GROUPS = (88, 89)
@@ -365,7 +365,7 @@ def test_share_groups_are_refused_in_words(client: RawClient) -> None:
 
 
 def test_what_share_and_streams_groups_need_is_not_announced(client: RawClient) -> None:
-    """KIP-1071: Streams looks at the announced APIs and tells its user that the cluster has none."""
+    """KIP-1071: Streams checks the announced APIs and reports that the cluster does not support them."""
     announced = {api.api_key for api in client.call(ApiVersionsRequest(), 0).api_keys}
 
     assert announced.isdisjoint((*_SHARE_FETCHES, *_STREAMS_GROUPS))

@@ -47,7 +47,7 @@ def test_group_whose_deadline_is_due_does_not_close_the_next_connection() -> Non
 
 
 def test_transaction_whose_deadline_is_due_does_not_close_the_next_connection() -> None:
-    """Each is aborted at its time, whoever sets the next deadline meanwhile."""
+    """Each is aborted at its time, even if other deadlines are set meanwhile."""
     with KafkaNode(clock=SlowClock()) as node, RawClient(node) as client:
         client.sign_in()
         names = [f"t{number}" for number in range(8)]

@@ -38,7 +38,7 @@ def names_of(client: RawClient) -> list[str]:
 
 
 def test_topic_that_is_to_be_made_twice_is_not_made(client: RawClient) -> None:
-    """The two may differ, so neither is what was meant; the others of the request are made."""
+    """The two may differ, so neither is created; the others of the request are."""
     topics = [a_topic("twice", partitions=1), a_topic("other"), a_topic("twice", partitions=2)]
 
     made = create(client, *topics)
@@ -65,7 +65,7 @@ def test_topic_that_is_to_be_deleted_twice_stays(node: KafkaNode, client: RawCli
 
 
 def test_topic_to_delete_has_a_name_or_an_id(node: KafkaNode, client: RawClient) -> None:
-    """Neither or both do not say which topic is meant."""
+    """With neither or both the topic is ambiguous."""
     both = DeletableTopic(name="orders", topic_id=UUID(node.hub().entity.topic_id))
     neither = DeletableTopic(name=None)
 

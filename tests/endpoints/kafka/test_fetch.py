@@ -1,4 +1,4 @@
-"""Reading by Kafka: what comes back, how much, when, and finding a place by time."""
+"""Kafka fetches: content, size and time of responses, and finding a position by time."""
 
 import time
 from collections.abc import Iterator
@@ -53,7 +53,7 @@ def values_of(records: Any) -> list[bytes | None]:
 def test_only_the_capture_job_reads_captured_hubs_without_egress(
     is_captured: bool, is_job: bool, is_charged: bool
 ) -> None:
-    """Reference: service 6, Capture uses no egress; the name of its client opens nothing for anybody else."""
+    """Reference: service 6, Capture uses no egress; the client id of the job has no effect for other clients."""
     book = LimitsBook(profile=Profile.DEVELOPER, overrides={"egress_bytes_per_unit": 100_000})
     wish = HubSpec(partition_count=1, capture=CaptureDescription(enabled=is_captured))
     with KafkaNode({"orders": wish}, book=book) as node:
@@ -70,7 +70,7 @@ def test_only_the_capture_job_reads_captured_hubs_without_egress(
 
 
 def test_a_capture_credential_of_another_hub_is_refused() -> None:
-    """It is signed for one hub, and a client that shows a wrong one is told so."""
+    """It is signed for one hub; a wrong one is refused with the reason."""
     with KafkaNode({"orders": 1, "others": 1}) as node:
         proof = node.call(lambda: node.broker.access.capture_credential(node.hub("others").entity))
         string = f"{node.connection_string(hub='orders')};CaptureCredential={proof}"
@@ -81,7 +81,7 @@ def test_a_capture_credential_of_another_hub_is_refused() -> None:
     assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
-# --- what comes back -------------------------------------------------------------------------------------------------
+# --- responses -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(4, 13))
@@ -107,7 +107,7 @@ def test_offset_inside_a_batch_gives_the_whole_batch(client: RawClient) -> None:
 
 
 def test_batch_larger_than_asked_for_comes_whole(client: RawClient) -> None:
-    """Reference check 26: otherwise nobody could ever read it."""
+    """Reference check 26: otherwise it could never be read."""
     put(client, b"x" * 900_000)
 
     part = only(client.call(a_fetch(max_bytes=100, partition_max_bytes=100), 11))
@@ -221,7 +221,7 @@ def test_reader_of_many_partitions_has_one_answer(node: KafkaNode, client: RawCl
 
 
 def test_reader_that_is_gone_disturbs_nobody(node: KafkaNode, client: RawClient) -> None:
-    """A parked fetch is let go with its connection."""
+    """A parked fetch is dropped with its connection."""
     with RawClient(node) as other:
         other.sign_in().send(a_fetch(max_wait_ms=30_000), 11)
         assert client.call(a_fetch(), 11)
@@ -282,7 +282,7 @@ def test_session_returns_only_changes(client: RawClient) -> None:
     ],
 )
 def test_session_is_continued_in_order(client: RawClient, epoch: int, is_known: bool, code: ErrorCode) -> None:
-    """KIP-227: a client that is told so begins a new one."""
+    """KIP-227: after this error a client begins a new one."""
     number = client.call(a_session_fetch(0, 0, (0, 0)), 11).session_id
 
     answer = client.call(a_session_fetch(number if is_known else number ^ 1, epoch), 11)

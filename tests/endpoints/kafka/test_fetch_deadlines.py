@@ -41,7 +41,7 @@ class Loop:
 
 
 def test_fetches_that_are_due_within_one_tick_share_a_timer() -> None:
-    """A thousand idle consumers must not wake the node a thousand times; nobody is answered too early."""
+    """A thousand idle consumers must not wake the node a thousand times; no fetch is answered too early."""
     loop, called = Loop(), list[int]()
 
     for number in range(20):

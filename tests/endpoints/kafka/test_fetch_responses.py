@@ -1,4 +1,4 @@
-"""The packed frames of Fetch answers beside those that the general writer makes."""
+"""The packed frames of Fetch responses, compared with those of the general writer."""
 
 import pytest
 from hypothesis import given
@@ -45,7 +45,7 @@ def packed(version: int, topics: Topics) -> bytes:
 
 @given(version=st.sampled_from(VERSIONS), topics=_TOPICS)
 def test_packed_answers_are_those_of_the_general_writer(version: int, topics: Topics) -> None:
-    """Two ways to write one answer: clients must not be able to tell them apart."""
+    """Both encoders must give the same bytes."""
     general = frame_response(FETCH, version, 7, to_message(50, 9, topics))
 
     assert packed(version, topics) == general

@@ -93,7 +93,7 @@ def test_positions_are_renamed() -> None:
 
 @pytest.mark.parametrize("version", range(4))
 def test_topics_inside_a_subscription_are_renamed(version: int) -> None:
-    """Kafka's coordinator expires offsets of topics to which nobody subscribes: it must see its own names."""
+    """Kafka's coordinator expires offsets of topics without subscribers: it must see its own names."""
     owned = TopicPartitions(topic="orders", partitions=(0,)) if version else None
     subscription = ConsumerSubscription(
         topics=("orders", "bills"), user_data=b"x", owned_partitions=() if owned is None else (owned,)

@@ -106,7 +106,7 @@ def test_group_that_reads_another_hub_is_out_of_reach(
 
 
 def test_group_with_offsets_of_another_hub_is_out_of_reach(root: RawClient, confined: RawClient) -> None:
-    """Without members too: what it has read says whose it is."""
+    """Without members too: its offsets belong to that hub."""
     root.call(a_commit(7, topic="secrets"), 8)
     topic = OffsetDeleteTopic(name="orders", partitions=(OffsetDeletePartition(index=0),))
 
@@ -144,7 +144,7 @@ def test_transaction_cannot_commit_offsets_for_a_group_of_another_hub(root: RawC
     assert (enlisted.error_code, pended.error_code) == (_FORBIDDEN, _FORBIDDEN)
 
 
-# --- what a member may bring -----------------------------------------------------------------------------------------
+# --- subscriptions of members ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("topics", [("secrets",), ("orders", "secrets"), ("not-there",)])
@@ -165,14 +165,14 @@ def test_member_subscribes_only_to_what_it_may_read(confined: RawClient, topics:
 def test_member_whose_reading_is_not_known_needs_the_namespace(
     root: RawClient, confined: RawClient, more: dict[str, Any]
 ) -> None:
-    """Connect workers and the like read whatever they are told to."""
+    """Connect workers and the like may read any hub."""
     assert confined.call(a_join(**more), 3).error_code == _FORBIDDEN
     assert root.call(a_join(**more), 3).error_code == ErrorCode.NONE
     assert described(confined).error_code == _FORBIDDEN
 
 
 def test_client_of_one_hub_has_groups_of_its_own(confined: RawClient) -> None:
-    """It joins, commits, reads its offsets and looks at the group, as anywhere."""
+    """It joins, commits, reads its offsets and describes the group."""
     member = a_group_of(confined, "orders", group_id="g")
 
     beat = confined.call(HeartbeatRequest(group_id="g", generation_id=1, member_id=member.member_id), 3)
@@ -186,7 +186,7 @@ def test_client_of_one_hub_has_groups_of_its_own(confined: RawClient) -> None:
 
 
 def test_clients_of_one_hub_share_a_group(node: KafkaNode, root: RawClient, confined: RawClient) -> None:
-    """Whoever reads the same hub with another credential is no stranger."""
+    """Clients of the same hub with another credential may join."""
     a_group_of(root, "orders")
 
     with RawClient(node, node.add_rule("other", "Listen", hub="orders")) as other:
@@ -217,7 +217,7 @@ def test_member_does_not_see_others_that_read_more() -> None:
 
 
 def test_listener_of_the_namespace_reaches_every_group(node: KafkaNode, root: RawClient) -> None:
-    """As before: its rule says so."""
+    """Its rule covers the namespace."""
     a_group_of(root, "secrets")
     with RawClient(node, node.add_rule("listener", "Listen")) as listener:
         listener.sign_in()

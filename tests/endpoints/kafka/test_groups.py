@@ -97,7 +97,7 @@ def test_every_version_of_sync_gives_the_assignment(client: RawClient, version: 
 
 @pytest.mark.parametrize("version", range(5))
 def test_every_version_of_heartbeat_keeps_a_member(client: RawClient, version: int) -> None:
-    """And tells one of another generation to join again."""
+    """And a member of another generation has to join again."""
     joined = a_stable_member(client)
 
     codes = [
@@ -143,7 +143,7 @@ def test_second_member_makes_the_first_join_again(node: KafkaNode, client: RawCl
 
 
 def test_silent_member_is_put_out_by_the_endpoints_timer() -> None:
-    """One timer for all groups: nobody has to say anything for it to go off."""
+    """One timer for all groups: it fires without any request."""
     with KafkaNode() as node, RawClient(node) as client, RawClient(node) as other:
         client.sign_in()
         a_stable_member(client, session_timeout_ms=6_000, rebalance_timeout_ms=1_000)
@@ -200,7 +200,7 @@ def a_commit(offset: int, *, metadata: str | None = "", topic: str = "orders", *
 
 
 def committed(client: RawClient, version: int = 7, **more: Any) -> Any:
-    """What OffsetFetch tells of the first partition."""
+    """The result of OffsetFetch for the first partition."""
     topics = (OffsetFetchTopic(name="orders", partition_indexes=(0,)),)
     request = OffsetFetchRequest(
         group_id="g", topics=topics, groups=(OffsetFetchGroup(group_id="g", topics=topics),), **more
@@ -273,7 +273,7 @@ def test_impossible_commit_is_refused_with_its_code(
 
 
 def test_too_many_commits_are_kept_and_slowed_down() -> None:
-    """Reference 1.4: so many a second for each partition, and what is more is delayed, never refused."""
+    """Reference 1.4: a limited number per second for each partition; more are delayed, never refused."""
     book = LimitsBook(profile=Profile.DEVELOPER, overrides={"offset_commits_per_second": 1})
     with KafkaNode(book=book) as node, RawClient(node) as client:
         client.sign_in()
@@ -286,7 +286,7 @@ def test_too_many_commits_are_kept_and_slowed_down() -> None:
 
 
 def test_members_of_a_stable_group_alone_commit_for_it(client: RawClient) -> None:
-    """Reference check 38: neither an old generation nor somebody from outside."""
+    """Reference check 38: neither an old generation nor a non-member."""
     joined = a_stable_member(client)
 
     codes = [
@@ -301,7 +301,7 @@ def test_members_of_a_stable_group_alone_commit_for_it(client: RawClient) -> Non
 
 
 def test_groups_survive_a_restart(tmp_path: Path) -> None:
-    """Reference check 41: the member goes on in its generation, with its commits."""
+    """Reference check 41: the member continues in its generation, with its commits."""
     with KafkaNode(data=tmp_path) as node, RawClient(node) as client:
         joined = a_stable_member(client.sign_in())
         client.call(a_commit(7, member_id=joined.member_id, generation_id_or_member_epoch=1), 8)
@@ -320,7 +320,7 @@ def a_forgetting(topic: str = "orders") -> OffsetDeleteRequest:
 
 
 def test_commits_of_a_topic_that_is_read_cannot_be_forgotten(client: RawClient) -> None:
-    """Reference 2.11: its members would start anew in the middle of their work."""
+    """Reference 2.11: its members would start again from the beginning."""
     joined = a_stable_member(client)
     client.call(a_commit(7, member_id=joined.member_id, generation_id_or_member_epoch=1), 8)
     reading = client.call(a_forgetting(), 0)

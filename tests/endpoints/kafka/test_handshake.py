@@ -31,7 +31,7 @@ def a_naming() -> ApiVersionsRequest:
 
 @pytest.mark.parametrize("version", range(5))
 def test_api_versions_tell_every_api_that_has_a_handler(node: KafkaNode, version: int) -> None:
-    """Reference check 1: clients pick the highest version of what they are told, so it must be served."""
+    """Reference check 1: clients use the highest advertised version, so it must be served."""
     with RawClient(node) as client:
         answer = client.call(a_naming(), version)
 
@@ -109,7 +109,7 @@ def test_identity_may_be_empty_or_the_user(identity: bytes) -> None:
 
 @pytest.mark.parametrize("token", [b"other\0user\0x", b"\0\0x", b"user\0x", b"", b"\0u\0p\0more", b"\0\xff\0p"])
 def test_broken_plain_token_is_refused(token: bytes) -> None:
-    """Reference check 5: nobody signs in as somebody else."""
+    """Reference check 5: no client signs in as another."""
     with pytest.raises(MalformedToken):
         read_plain(token)
 
@@ -124,7 +124,7 @@ def test_rule_and_key_sign_in_to_the_nodes_own_namespace(node: KafkaNode) -> Non
 
 
 def test_sas_token_in_a_connection_string_ends_with_its_time(node: KafkaNode) -> None:
-    """KIP-368: the client is told how long it may stay, so that it signs in again before."""
+    """KIP-368: the client gets the lifetime of its session, so that it signs in again before."""
     expires_at_s = int(time.time()) + 60
     token = make_token("sb://localhost/", ROOT_RULE, node.key, expires_at_s=expires_at_s)
     with RawClient(node, f"Endpoint=sb://localhost/;SharedAccessSignature={token}") as client:
@@ -168,7 +168,7 @@ def test_unknown_mechanism_gets_the_list_of_mechanisms(node: KafkaNode) -> None:
 
 
 def test_oauth_token_is_refused_with_the_reason(node: KafkaNode) -> None:
-    """No issuer is configured: a silent failure would cost somebody an afternoon."""
+    """No issuer is configured: without a reason this would be hard to find."""
     with RawClient(node) as client:
         client.call(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)
         answer = client.call(SaslAuthenticateRequest(auth_bytes=b"n,,\x01auth=Bearer x\x01\x01"), 1)
@@ -187,14 +187,14 @@ def test_authentication_without_a_handshake_is_out_of_order(node: KafkaNode) -> 
 
 
 def test_same_principal_signs_in_again_in_mid_stream(node: KafkaNode, client: RawClient) -> None:
-    """KIP-368: a long-lived client renews what it has proven without losing its connection."""
+    """KIP-368: a client renews its credential without losing its connection."""
     client.sign_in()
 
     assert client.call(MetadataRequest(topics=None), 5).topics[0].name == "orders"
 
 
 def test_another_principal_cannot_take_a_connection_over(node: KafkaNode, client: RawClient) -> None:
-    """KIP-368: what was cached for one must not serve another."""
+    """KIP-368: cached rights of one principal must not serve another."""
     other = node.add_rule("reader", "Listen")
 
     client.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
@@ -208,7 +208,7 @@ def test_another_principal_cannot_take_a_connection_over(node: KafkaNode, client
 
 @pytest.mark.parametrize("body", [MetadataRequest(topics=None), a_fetch()], ids=["metadata", "fetch"])
 def test_anything_else_before_sign_in_closes_the_connection(node: KafkaNode, body: Any) -> None:
-    """Reference check 3: nothing is told to a stranger."""
+    """Reference check 3: an unauthenticated client gets no information."""
     with RawClient(node) as client:
         client.send(body, 5)
 
@@ -262,7 +262,7 @@ def test_silent_stranger_is_closed_after_the_handshake_time() -> None:
 
 
 def test_silent_client_is_closed_after_the_idle_time() -> None:
-    """Clients come back by themselves."""
+    """Clients reconnect."""
     with KafkaNode(handshake_timeout_s=0.05, idle_timeout_s=0.1) as node, RawClient(node) as client:
         client.sign_in()
 

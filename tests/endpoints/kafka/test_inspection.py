@@ -22,7 +22,7 @@ from hubmere.wire.kafka.messages.transactions import DescribeProducersRequest, D
 
 
 def pages(client: RawClient, limit: int, *names: str) -> list[list[tuple[str, int]]]:
-    """Topic and partition of everything that is told, page by page."""
+    """Topic and partition of each page."""
     topics = tuple(DescribeTopicPartitionsTopic(name=name) for name in names)
     results: list[list[tuple[str, int]]] = []
     cursor: TopicCursor | None = None
@@ -91,7 +91,7 @@ def sizes(client: RawClient, topics: tuple[LogDirTopic, ...] | None, version: in
 
 @pytest.mark.parametrize("version", range(5))
 def test_sizes_of_partitions_are_returned(client: RawClient, version: int) -> None:
-    """Of those that are asked for; what is not there is left out."""
+    """Of the requested ones; missing ones are left out."""
     batch = a_batch(b"x" * 100)
     client.call(a_produce(batch), 9)
 
@@ -153,7 +153,7 @@ def test_a_sender_may_not_see_other_producers(node: KafkaNode) -> None:
 
 @pytest.mark.parametrize("version", range(4))
 def test_there_are_no_access_lists(client: RawClient, version: int) -> None:
-    """MirrorMaker knows this answer and goes on without."""
+    """MirrorMaker knows this answer and continues without them."""
     everything = DescribeAclsRequest(
         resource_type_filter=1, resource_name_filter=None, principal_filter=None, host_filter=None, operation=1,
         permission_type=1,

@@ -1,4 +1,4 @@
-"""Entries of a topic that say how its logs are kept: in force, shown, and the same after a restart."""
+"""Entries of a topic for its logs: in effect, described, and the same after a restart."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ _SET, _RESET = ConfigOperation.SET, ConfigOperation.DELETE
 
 
 class SetClock(SystemClock):
-    """The machine's time, moved forward by hand."""
+    """The machine's time plus an offset that the test sets."""
 
     def __init__(self) -> None:
         self.ahead_ms = 0
@@ -45,7 +45,7 @@ def segments(data: Path, node: KafkaNode, topic: str = "fresh") -> int:
 
 
 def test_largest_message_is_the_topics_own(client: RawClient) -> None:
-    """It is judged for every batch from the answer on."""
+    """It applies to every batch after the response."""
     create(client, a_topic_with({"max.message.bytes": "1000"}))
 
     before = [produce(client, size).error_code for size in (500, 2000)]
@@ -103,7 +103,7 @@ def test_defaults_of_kafka_stand_for_the_defaults_here(client: RawClient) -> Non
     ],
 )
 def test_value_out_of_range_is_refused(client: RawClient, name: str, value: str) -> None:
-    """And the one in force stays."""
+    """And the current value does not change."""
     before = configs_of(client, "orders")[name].value
 
     answer = alter(client, (name, _SET, value))

@@ -1,4 +1,4 @@
-"""What a client is told of the node and of topics, and topics that come into being by being asked for."""
+"""Metadata of the node and of topics, and topics that are created on request."""
 
 from typing import Any
 from uuid import UUID
@@ -103,7 +103,7 @@ def test_spelling_in_another_case_is_another_topic_that_cannot_be_made(client: R
 
 
 def test_many_topics_are_answered_in_their_order(client: RawClient) -> None:
-    """Some are there, some are made, some cannot be."""
+    """Some exist, some are created, some cannot be created."""
     answer = ask(client, "new-one", "orders", "no way", may_create=True)
 
     assert [topic.name for topic in answer.topics] == ["new-one", "orders", "no way"]

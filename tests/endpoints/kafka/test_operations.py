@@ -1,4 +1,4 @@
-"""KIP-430: operations are told when they are asked for, and are those that the caller's rights allow."""
+"""KIP-430: operations are returned on request, and are those that the caller's rights allow."""
 
 from typing import Any
 

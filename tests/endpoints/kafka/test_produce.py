@@ -1,4 +1,4 @@
-"""Publishing by Kafka: what is taken, how it is stamped, when it is answered, and what is refused."""
+"""Publishing over Kafka: accepted batches, their timestamps, the time of the response, and refusals."""
 
 import struct
 import time
@@ -26,7 +26,7 @@ def stored(client: RawClient, offset: int = 0, **place: Any) -> bytes:
     return bytes(only(client.call(a_fetch(offset, **place), 11)).records)
 
 
-# --- what is taken ---------------------------------------------------------------------------------------------------
+# --- accepted batches ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(3, 10))
@@ -53,7 +53,7 @@ def test_batch_is_numbered_stamped_and_otherwise_kept(client: RawClient, version
 
 
 def test_events_of_a_create_time_hub_keep_the_producers_time() -> None:
-    """Kafka Streams needs it; the answer then says -1, which tells clients to show their own."""
+    """Kafka Streams needs it; the response then has -1, and clients use their own time."""
     spec = HubSpec(partition_count=1, timestamp_type=TimestampType.CREATE)
     with KafkaNode({"orders": spec}) as node, RawClient(node) as client:
         answer = only(client.sign_in().call(a_produce(a_batch(b"a", timestamp_ms=1_600_000_000_000)), 9))
@@ -109,7 +109,7 @@ def test_batch_without_acknowledgement_has_no_answer(client: RawClient) -> None:
 
 
 def test_pipelined_batches_keep_their_order(client: RawClient) -> None:
-    """Up to five requests of an ordered producer are under way at a time."""
+    """Up to five requests of an ordered producer are in flight."""
     for number in range(50):
         client.send(a_produce(a_batch(b"%d" % number)), 9)
 
@@ -118,7 +118,7 @@ def test_pipelined_batches_keep_their_order(client: RawClient) -> None:
     assert offsets == list(range(50))
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------
+# --- refused batches -------------------------------------------------------------------------------------------------
 
 
 def _flipped(batch: bytes, at: int) -> bytes:
@@ -158,7 +158,7 @@ def test_bad_batch_is_refused_with_its_code(client: RawClient, batch: bytes | No
 
 
 def test_zstd_needs_a_newer_request(client: RawClient) -> None:
-    """KIP-110: an older consumer could not be told."""
+    """KIP-110: an older consumer could not read it."""
     batch = a_batch(b"x" * 100, codec=Codec.ZSTD)
 
     codes = [only(client.call(a_produce(batch), version)).error_code for version in (6, 7)]
@@ -196,7 +196,7 @@ def test_acknowledgement_that_does_not_exist_is_refused(client: RawClient, acks:
 
 
 def test_error_without_acknowledgement_closes_the_connection(client: RawClient) -> None:
-    """Reference check 13: nothing else could tell the producer."""
+    """Reference check 13: there is no response that could carry an error."""
     client.send(a_produce(a_batch(b"a"), topic="missing", acks=0), 9)
 
     assert client.is_closed_by_peer()
@@ -258,7 +258,7 @@ def test_numbers_begin_again_after_the_last(client: RawClient) -> None:
 
 
 def test_repeats_are_known_after_a_restart(tmp_path: Path) -> None:
-    """Reference check 22: a producer retries against the node that has just come back."""
+    """Reference check 22: a producer retries after the restart of the node."""
     with KafkaNode(data=tmp_path) as node, RawClient(node) as client:
         client.sign_in()
         for sequence in range(3):
@@ -272,7 +272,7 @@ def test_repeats_are_known_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_batches_in_flight_when_a_connection_breaks_are_stored_once(node: KafkaNode) -> None:
-    """Reference check 23: what was acknowledged and what was not is sent again as a whole."""
+    """Reference check 23: acknowledged and unacknowledged batches are sent again together."""
     with RawClient(node) as client:
         client.sign_in()
         for sequence in range(5):

@@ -57,7 +57,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 def test_batches_of_a_run_are_numbered_and_answered_in_order(
     node: KafkaNode, client: RawClient, runs: list[bool], version: int
 ) -> None:
-    """Two partitions by turns: each answer names its own place, and the log has what was sent."""
+    """Two partitions in turns: each response has its own offset, and the log has all batches."""
     requests = [a_produce(a_batch(*[b"%d" % number] * (1 + number % 3)), partition=number % 2) for number in range(20)]
 
     answers = [only(answer) for answer in ask_at_once(client, requests, version)]
@@ -90,7 +90,7 @@ def test_a_broken_batch_is_refused_alone(client: RawClient, runs: list[bool]) ->
 
 
 def test_a_run_of_an_idempotent_producer_is_taken_as_one(client: RawClient, runs: list[bool]) -> None:
-    """Java's producers are idempotent unless told otherwise; each repeat of the run is told its first place."""
+    """Java's producers are idempotent by default; each repeat of the run gets its first offset."""
     batches = [
         a_batch(b"%d" % number, producer_id=9, producer_epoch=0, producer_sequence=number) for number in range(8)
     ]
@@ -107,7 +107,7 @@ def test_a_run_of_an_idempotent_producer_is_taken_as_one(client: RawClient, runs
 
 
 def test_an_idempotent_producer_gets_its_numbers_checked(client: RawClient, runs: list[bool]) -> None:
-    """A repeat is told its first place, and a gap is refused."""
+    """A repeat gets its first offset, and a gap is refused."""
     sequences = [0, 1, 1, 3, 2]
     batches = [
         a_batch(b"%d" % number, producer_id=9, producer_epoch=0, producer_sequence=number) for number in sequences
@@ -156,7 +156,7 @@ def test_other_requests_keep_their_place_between_runs(client: RawClient) -> None
 
 
 def test_a_producers_time_too_far_ahead_is_refused_alone() -> None:
-    """On a hub that keeps the producer's time; the others of the run are taken."""
+    """On a hub that keeps the producer's time; the other batches of the run are accepted."""
     spec = HubSpec(partition_count=2, timestamp_type=TimestampType.CREATE)
     with KafkaNode({"orders": spec}) as node, RawClient(node) as client:
         times = [1_600_000_000_000, 9_000_000_000_000, 1_600_000_000_001]
@@ -185,7 +185,7 @@ def test_a_disabled_hub_refuses_every_request_of_a_run(node: KafkaNode, client: 
 def test_a_disk_that_fails_answers_every_request_of_its_partition(
     node: KafkaNode, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run of one partition is refused as a whole; that of the other one stands."""
+    """The run of one partition is refused as a whole; that of the other one is accepted."""
     log = node.call(lambda: node.hub().log(0))
 
     def full(*_: object) -> None:
@@ -206,7 +206,7 @@ def _only_for(log: object, stand_in: Any, real: Any) -> Any:
 
 
 def test_each_request_of_a_run_is_throttled_by_itself() -> None:
-    """KIP-219: the one that passes the units is told to wait, and those after it are not read before that."""
+    """KIP-219: the request that exceeds the units gets a delay, and later ones are not read before that."""
     book = LimitsBook(profile=Profile.DEVELOPER, overrides={"ingress_events_per_unit": 10})
     with KafkaNode(book=book) as node, RawClient(node) as client:
         requests = [a_produce(a_batch(*[b"x"] * 3)) for _ in range(5)]

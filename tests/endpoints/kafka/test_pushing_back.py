@@ -68,7 +68,7 @@ def test_one_answer_is_bounded_whatever_is_asked_for(client: RawClient) -> None:
 
 
 def test_nothing_is_kept_of_a_client_that_has_gone(node: KafkaNode, client: RawClient) -> None:
-    """Neither its session nor what it waited for."""
+    """Neither its session nor its pending requests."""
     client.call(MetadataRequest(topics=None), 5)
     with RawClient(node) as other:
         other.sign_in().send(a_fetch(max_wait_ms=30_000), 11)

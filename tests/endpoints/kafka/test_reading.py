@@ -1,4 +1,4 @@
-"""Reading on from fetch to fetch: what is kept between them never hides anything from the client."""
+"""State between fetches: the cache never hides anything from the client."""
 
 from dataclasses import replace
 from functools import partial
@@ -42,7 +42,7 @@ def watchers(node: KafkaNode, partition: int = 0) -> int:
 
 
 def test_partitions_are_answered_in_the_order_of_each_request(client: RawClient) -> None:
-    """librdkafka begins each request with another partition; what is kept is the same, the order is its own."""
+    """librdkafka begins each request with another partition: the answer has the order of the request."""
     put(client, b"a")
 
     first = client.call(a_full_fetch((0, 0), (1, 0)), 11)
@@ -65,7 +65,7 @@ def test_events_are_given_as_long_as_the_client_stays_where_it_is(client: RawCli
 
 
 def test_client_that_goes_back_reads_again(client: RawClient) -> None:
-    """Standing at the end for a while makes nobody forget what is before it."""
+    """After a while at the end, earlier events can still be read."""
     put(client, b"a")
 
     offsets = (0, 1, 1, 0)
@@ -75,7 +75,7 @@ def test_client_that_goes_back_reads_again(client: RawClient) -> None:
 
 
 def test_partition_that_was_left_out_is_read_when_it_is_named_again(node: KafkaNode, client: RawClient) -> None:
-    """A paused partition costs nothing, and has lost nothing when it is resumed."""
+    """A paused partition has no cost, and loses nothing until it is resumed."""
     client.call(a_full_fetch((0, 0), (1, 0)), 11)
     assert watchers(node, 1) == 1
 
@@ -109,7 +109,7 @@ def test_two_fetches_of_other_partitions_wait_side_by_side(node: KafkaNode, clie
 
 
 def test_new_start_of_a_quiet_partition_is_returned(node: KafkaNode, client: RawClient) -> None:
-    """What stands ready for a partition without events is written anew when any of its numbers changes."""
+    """The cached response of a partition without events is encoded again when any of its numbers changes."""
     put(client, b"a", b"b")
     before = only(client.call(a_fetch(2), 11)).log_start_offset
 
@@ -131,7 +131,7 @@ def test_waiting_reader_before_the_new_start_is_answered_at_once(node: KafkaNode
 
 
 def test_version_of_an_answer_is_that_of_its_request(client: RawClient) -> None:
-    """What stands ready for one version is of no use to another."""
+    """A cached response of one version must not be used for another."""
     answers = [client.call(a_full_fetch((0, 0), (1, 0)), version) for version in (11, 12, 4)]
 
     assert [partitions_in(answer) for answer in answers] == [[(0, 0, []), (1, 0, [])]] * 3
@@ -165,7 +165,7 @@ def test_wrong_epoch_is_refused_again_and_again(client: RawClient) -> None:
 
 
 def test_hub_that_is_shut_gives_nothing_to_a_reader_of_it(node: KafkaNode, client: RawClient) -> None:
-    """What was allowed at the last fetch is asked at each look."""
+    """Rights are checked at each read."""
     put(client, b"a")
 
     codes = []
@@ -208,7 +208,7 @@ def test_hub_that_was_made_anew_is_read_anew(client: RawClient) -> None:
 
 
 def test_session_gives_what_it_could_not_give_before(client: RawClient) -> None:
-    """Partitions that had no room in an answer come first in the next, though nothing moved since."""
+    """Partitions that did not fit into a response come first in the next, although they did not move."""
     put(client, b"a" * 600)
     put(client, b"b" * 600, partition=1)
     begun = client.call(replace(a_session_fetch(0, 0, (0, 0), (1, 0)), max_bytes=700), 11)
@@ -235,7 +235,7 @@ def test_partition_that_gave_events_comes_last_in_a_session(client: RawClient) -
 
 
 def test_session_is_woken_by_the_partition_that_moved(node: KafkaNode, client: RawClient) -> None:
-    """KIP-227: the answer speaks of that partition alone."""
+    """KIP-227: the response has only that partition."""
     number = client.call(a_session_fetch(0, 0, (0, 0), (1, 0)), 12).session_id
     client.send(replace(a_session_fetch(number, 1), max_wait_ms=30_000), 12)
     with RawClient(node) as other:
@@ -245,7 +245,7 @@ def test_session_is_woken_by_the_partition_that_moved(node: KafkaNode, client: R
 
 
 def test_new_start_is_returned_by_a_session(node: KafkaNode, client: RawClient) -> None:
-    """Numbers that a client was not told are news, also without events."""
+    """Changed numbers are returned, also without events."""
     put(client, b"a", b"b")
     number = client.call(a_session_fetch(0, 0, (0, 2)), 12).session_id
 
@@ -268,7 +268,7 @@ def test_second_request_of_a_session_ends_the_wait_of_the_first(client: RawClien
 
 @pytest.mark.parametrize("ends", ["final", "forgotten", "crowded", "lost"])
 def test_session_that_ended_watches_nothing(node: KafkaNode, client: RawClient, ends: str) -> None:
-    """Rule 14: what was kept for a client goes when it is not needed."""
+    """The state of a client is dropped when it is not needed."""
     with RawClient(node) as other:
         number = other.sign_in().call(a_session_fetch(0, 0, (0, 0)), 12).session_id
         before = watchers(node)

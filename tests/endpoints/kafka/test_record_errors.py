@@ -53,7 +53,7 @@ def test_records_too_far_ahead_are_named() -> None:
 
 @pytest.mark.parametrize("version", range(3, 10))
 def test_versions_before_8_have_no_room_for_records(version: int) -> None:
-    """They are told the code alone."""
+    """They get only the code."""
     with KafkaNode({"orders": _COMPACTED}) as node, RawClient(node) as client:
         answer = only(client.sign_in().call(a_produce(a_batch_of(None)), version))
 

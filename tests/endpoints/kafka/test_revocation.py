@@ -15,7 +15,7 @@ from hubmere.wire.kafka.messages.sasl import SaslAuthenticateRequest, SaslHandsh
 
 
 def manage(node: KafkaNode, work: Callable[[Manager, Actor, Done], object]) -> None:
-    """Have the manager change something, in force when this returns."""
+    """Make a change with the manager; it is in effect when this returns."""
     done: list[object] = []
     clock = SystemClock()
     actor = Actor(name="test", now_ms=clock.now_ms(), now=clock.monotonic())
@@ -35,7 +35,7 @@ def rotate(node: KafkaNode, name: str, *, revokes_open_links: bool = False) -> N
 
 
 def test_an_open_connection_is_closed_when_its_rule_is_deleted() -> None:
-    """With a fetch that waits for events; connections by other rules go on."""
+    """With a fetch that waits for events; connections of other rules stay."""
     with KafkaNode() as node:
         string = node.add_rule("device", "Send", "Listen")
         with RawClient(node, string) as reader, RawClient(node, string) as writer, RawClient(node) as other:
@@ -50,7 +50,7 @@ def test_an_open_connection_is_closed_when_its_rule_is_deleted() -> None:
 
 
 def test_a_rotated_key_keeps_what_is_in_use_and_opens_no_other_topic() -> None:
-    """As the service: established connections live on; new ones and new topics are judged by the keys in force."""
+    """As the service: open connections stay; new ones and new topics are checked by the current keys."""
     with KafkaNode({"orders": 1, "others": 1}) as node:
         string = node.add_rule("device", "Send", "Listen")
         with RawClient(node, string) as client, RawClient(node, string) as late:
@@ -95,7 +95,7 @@ def test_open_connections_of_a_rotated_key_end_after_the_grace_time() -> None:
 
 
 def test_a_connection_that_lost_a_right_it_uses_is_closed_and_one_that_does_not_goes_on() -> None:
-    """A rule without Listen ends readers; its producers go on."""
+    """A rule without Listen ends readers; its producers continue."""
     with KafkaNode() as node:
         string = node.add_rule("device", "Send", "Listen")
         with RawClient(node, string) as reader, RawClient(node, string) as writer:
@@ -116,7 +116,7 @@ def test_a_connection_that_lost_a_right_it_uses_is_closed_and_one_that_does_not_
 
 
 def test_network_rules_and_disabled_local_authentication_close_open_connections() -> None:
-    """Both are judged again on what is open."""
+    """Both apply to open connections."""
     rules = NetworkRuleSet(default_action=DefaultAction.DENY, ip_masks=("10.0.0.0/8",))
     with KafkaNode() as node, RawClient(node) as client:
         client.sign_in()

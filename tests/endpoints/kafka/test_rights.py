@@ -120,7 +120,7 @@ def test_manager_may_do_everything(node: KafkaNode, client: RawClient) -> None:
 
 
 def test_client_of_one_hub_sees_that_hub_alone() -> None:
-    """Reference 1.1: a hub's connection string is confined to it, and others are not even told apart from nothing."""
+    """Reference 1.1: a hub's connection string is limited to it, and other hubs look like missing ones."""
     with KafkaNode({"orders": 1, "secrets": 1}) as node:
         own = node.add_rule("own", "Manage", "Send", "Listen", hub="orders")
         with RawClient(node, own) as client:
@@ -161,7 +161,7 @@ def test_groups_are_hidden_from_senders(node: KafkaNode, request_: Any) -> None:
 
 
 def test_deleted_namespace_closes_its_connections(node: KafkaNode, client: RawClient) -> None:
-    """Nothing may be written into what is gone."""
+    """Nothing may be written to a deleted namespace."""
     done: list[Any] = []
     manager = node.broker.manager
     node.call(lambda: manager.delete_namespace("hubmere", Actor(name="test", now_ms=0, now=0.0), done.append))

@@ -135,7 +135,7 @@ def test_committed_events_are_seen_together(client: RawClient) -> None:
 
 
 def test_aborted_events_are_seen_by_those_who_ask_for_everything(client: RawClient) -> None:
-    """A committed reader is told which ranges to drop; the marker says where they end."""
+    """A reader of committed events gets the ranges to skip; the marker ends them."""
     producer = start(client)
     for sequence, commit in enumerate((False, True)):
         client.call(an_enlisting(producer), 3)
@@ -151,7 +151,7 @@ def test_aborted_events_are_seen_by_those_who_ask_for_everything(client: RawClie
 
 
 def test_open_transaction_holds_back_committed_readers_alone(client: RawClient) -> None:
-    """Reference 2.8: they never read past the last stable offset, and the end that they are told is that."""
+    """Reference 2.8: they never read past the last stable offset, which is also their end."""
     client.call(a_produce(a_batch(b"before")), 9)
     producer = start(client)
     client.call(an_enlisting(producer), 3)
@@ -214,7 +214,7 @@ def test_write_outside_of_the_transaction_is_refused(client: RawClient) -> None:
 
 
 def test_enlisting_is_all_or_nothing(client: RawClient) -> None:
-    """Reference 2.13: a partition that is not there keeps out the others too."""
+    """Reference 2.13: one missing partition refuses the others too."""
     producer = start(client)
 
     answer = client.call(an_enlisting(producer, 0, 9), 3)
@@ -290,7 +290,7 @@ def test_impossible_offset_commit_is_refused_with_its_code(
 
 
 def test_silent_transaction_is_aborted_by_the_endpoints_timer(client: RawClient) -> None:
-    """Readers of committed events go on, and its producer is fenced."""
+    """Readers of committed events continue, and its producer is fenced."""
     producer = start(client, transaction_timeout_ms=300)
     client.call(an_enlisting(producer), 3)
     write(client, producer, 0, b"late")
@@ -302,7 +302,7 @@ def test_silent_transaction_is_aborted_by_the_endpoints_timer(client: RawClient)
 
 
 def test_transaction_goes_on_after_a_restart(tmp_path: Path) -> None:
-    """What was enlisted and written is ended by a node that has just come back."""
+    """The restarted node ends the transaction with its partitions and events."""
     with KafkaNode(data=tmp_path) as node, RawClient(node) as client:
         producer = start(client.sign_in())
         client.call(an_enlisting(producer), 3)

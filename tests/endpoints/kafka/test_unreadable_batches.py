@@ -14,7 +14,7 @@ _ATTRIBUTES_AT, _LAST_DELTA_AT, _COUNT_AT = 21, 23, 57
 
 
 def a_lie(body: bytes, *, codec: Codec = Codec.NONE, count: int = 1) -> bytes:
-    """A batch that says what it likes about its body; length and checksum are right."""
+    """A batch with wrong fields; length and checksum are right."""
     batch = bytearray(a_batch(b"x")[:HEADER_BYTES]) + body
     struct.pack_into(">i", batch, 8, len(batch) - 12)
     struct.pack_into(">h", batch, _ATTRIBUTES_AT, codec)
@@ -38,7 +38,7 @@ _LIES = {
 
 @pytest.mark.parametrize("lie", _LIES.values(), ids=_LIES)
 def test_undecodable_batch_is_refused_and_its_neighbours_are_read(client: RawClient, lie: bytes) -> None:
-    """An acknowledged batch that nobody can decode would stop every consumer of the partition for ever."""
+    """An acknowledged batch that cannot be decoded would stop every consumer of the partition for ever."""
     before = only(client.call(a_produce(a_batch(b"before")), 9))
     refused = only(client.call(a_produce(lie), 9))
     after = only(client.call(a_produce(a_batch(b"after")), 9))

@@ -90,9 +90,9 @@ final class Admins {
     }
 
     private static Object describeTopic(Admin admin, JsonNode arguments) throws Exception {
-        TopicDescription told = now(admin.describeTopics(List.of(topic(arguments))).allTopicNames()).get(topic(arguments));
-        return Map.of("id", told.topicId().toString(), "partitions", told.partitions().size(),
-            "leader", told.partitions().get(0).leader().id(), "replicas", told.partitions().get(0).replicas().size());
+        TopicDescription result = now(admin.describeTopics(List.of(topic(arguments))).allTopicNames()).get(topic(arguments));
+        return Map.of("id", result.topicId().toString(), "partitions", result.partitions().size(),
+            "leader", result.partitions().get(0).leader().id(), "replicas", result.partitions().get(0).replicas().size());
     }
 
     private static Object createPartitions(Admin admin, JsonNode arguments) throws Exception {
@@ -109,9 +109,9 @@ final class Admins {
     }
 
     private static Object describeConfigs(Admin admin, JsonNode arguments) throws Exception {
-        Config told = now(admin.describeConfigs(List.of(resource(arguments))).all()).get(resource(arguments));
+        Config result = now(admin.describeConfigs(List.of(resource(arguments))).all()).get(resource(arguments));
         Map<String, Object> entries = new TreeMap<>();
-        for (ConfigEntry entry : told.entries()) {
+        for (ConfigEntry entry : result.entries()) {
             entries.put(entry.name(), List.of(String.valueOf(entry.value()), entry.source().name(), entry.type().name()));
         }
         return entries;
@@ -129,23 +129,23 @@ final class Admins {
     // --- groups
 
     private static Object listGroups(Admin admin, JsonNode arguments) throws Exception {
-        Map<String, Object> told = new TreeMap<>();
+        Map<String, Object> result = new TreeMap<>();
         for (ConsumerGroupListing group : now(admin.listConsumerGroups().all())) {
-            told.put(group.groupId(), String.valueOf(group.state().map(Object::toString).orElse("?")));
+            result.put(group.groupId(), String.valueOf(group.state().map(Object::toString).orElse("?")));
         }
-        return told;
+        return result;
     }
 
     private static Object describeGroup(Admin admin, JsonNode arguments) throws Exception {
         String group = arguments.get("group").asText();
-        ConsumerGroupDescription told = now(admin.describeConsumerGroups(List.of(group)).all()).get(group);
+        ConsumerGroupDescription result = now(admin.describeConsumerGroups(List.of(group)).all()).get(group);
         List<Object> members = new ArrayList<>();
-        told.members().forEach(member -> members.add(Map.of(
+        result.members().forEach(member -> members.add(Map.of(
             "client", member.clientId(),
             "instance", member.groupInstanceId().orElse(""),
             "partitions", member.assignment().topicPartitions().size())));
-        return Map.of("state", told.state().toString(), "assignor", told.partitionAssignor(),
-            "coordinator", told.coordinator().id(), "members", members);
+        return Map.of("state", result.state().toString(), "assignor", result.partitionAssignor(),
+            "coordinator", result.coordinator().id(), "members", members);
     }
 
     private static Object deleteGroup(Admin admin, JsonNode arguments) throws Exception {
@@ -153,8 +153,8 @@ final class Admins {
     }
 
     private static Object listGroupOffsets(Admin admin, JsonNode arguments) throws Exception {
-        var told = now(admin.listConsumerGroupOffsets(arguments.get("group").asText()).partitionsToOffsetAndMetadata());
-        return told.entrySet().stream().map(entry -> List.of(
+        var result = now(admin.listConsumerGroupOffsets(arguments.get("group").asText()).partitionsToOffsetAndMetadata());
+        return result.entrySet().stream().map(entry -> List.of(
             entry.getKey().topic(), entry.getKey().partition(), entry.getValue().offset())).toList();
     }
 
@@ -180,8 +180,8 @@ final class Admins {
             case "maxTimestamp" -> OffsetSpec.maxTimestamp();
             default -> OffsetSpec.forTimestamp(Long.parseLong(which));
         };
-        ListOffsetsResultInfo told = now(admin.listOffsets(Map.of(place, spec)).partitionResult(place));
-        return List.of(told.offset(), told.timestamp());
+        ListOffsetsResultInfo result = now(admin.listOffsets(Map.of(place, spec)).partitionResult(place));
+        return List.of(result.offset(), result.timestamp());
     }
 
     private static Object deleteRecords(Admin admin, JsonNode arguments) throws Exception {
@@ -193,8 +193,8 @@ final class Admins {
     // --- the node
 
     private static Object describeCluster(Admin admin, JsonNode arguments) throws Exception {
-        DescribeClusterResult told = admin.describeCluster();
-        return Map.of("id", now(told.clusterId()), "controller", now(told.controller()).id(), "nodes", now(told.nodes()).size());
+        DescribeClusterResult result = admin.describeCluster();
+        return Map.of("id", now(result.clusterId()), "controller", now(result.controller()).id(), "nodes", now(result.nodes()).size());
     }
 
     private static Object describeLogDirs(Admin admin, JsonNode arguments) throws Exception {
@@ -211,14 +211,14 @@ final class Admins {
             Map.of("epoch", one.producerEpoch(), "isOpen", one.currentTransactionStartOffset().isPresent())).toList();
     }
 
-    /** Every transactional id with its state, and what is told of one of them. */
+    /** Every transactional id with its state, and the description of one of them. */
     private static Object transactions(Admin admin, JsonNode arguments) throws Exception {
         Map<String, String> states = new TreeMap<>();
         now(admin.listTransactions().all()).forEach(one -> states.put(one.transactionalId(), one.state().toString()));
         String id = arguments.get("id").asText();
-        var told = now(admin.describeTransactions(List.of(id)).description(id));
+        var result = now(admin.describeTransactions(List.of(id)).description(id));
         List<Object> places = new ArrayList<>();
-        told.topicPartitions().forEach(place -> places.add(Driver.shown(place)));
-        return Map.of("states", states, "state", told.state().toString(), "places", places);
+        result.topicPartitions().forEach(place -> places.add(Driver.shown(place)));
+        return Map.of("states", states, "state", result.state().toString(), "places", places);
     }
 }

@@ -46,11 +46,11 @@ final class Consumers {
         Map.entry("rebalances", Consumers::rebalances),
         Map.entry("member", Consumers::member));
 
-    /** What each consumer was told about its partitions. */
+    /** The rebalance events of each consumer. */
     private static final Map<Integer, Listener> LISTENERS = new HashMap<>();
 
     private static final class Listener implements ConsumerRebalanceListener {
-        final List<Object> told = new ArrayList<>();
+        final List<Object> events = new ArrayList<>();
 
         @Override
         public void onPartitionsRevoked(Collection<TopicPartition> places) {
@@ -68,7 +68,7 @@ final class Consumers {
         }
 
         private void note(String what, Collection<TopicPartition> places) {
-            told.add(List.of(what, numbers(places)));
+            events.add(List.of(what, numbers(places)));
         }
     }
 
@@ -141,13 +141,13 @@ final class Consumers {
         arguments.get("clients").forEach(number -> consumers.add(consumer(number.asInt())));
         int count = arguments.get("count").asInt();
         long deadline = System.currentTimeMillis() + arguments.get("atMostMs").asLong();
-        List<Object> told = new ArrayList<>();
-        while (told.size() < count && System.currentTimeMillis() < deadline) {
+        List<Object> result = new ArrayList<>();
+        while (result.size() < count && System.currentTimeMillis() < deadline) {
             for (KafkaConsumer<String, String> consumer : consumers) {
-                consumer.poll(A_MOMENT).forEach(record -> told.add(shown(record)));
+                consumer.poll(A_MOMENT).forEach(record -> result.add(shown(record)));
             }
         }
-        return told;
+        return result;
     }
 
     /** Polls consumers in turn until each has partitions and all are given out; who has which. */
@@ -180,15 +180,15 @@ final class Consumers {
             pair.add(header.value() == null ? null : new String(header.value(), StandardCharsets.UTF_8));
             headers.add(pair);
         }
-        Map<String, Object> told = new HashMap<>();
-        told.put("partition", record.partition());
-        told.put("offset", record.offset());
-        told.put("timeMs", record.timestamp());
-        told.put("timeType", record.timestampType().name());
-        told.put("key", record.key());
-        told.put("value", record.value());
-        told.put("headers", headers);
-        return told;
+        Map<String, Object> result = new HashMap<>();
+        result.put("partition", record.partition());
+        result.put("offset", record.offset());
+        result.put("timeMs", record.timestamp());
+        result.put("timeType", record.timestampType().name());
+        result.put("key", record.key());
+        result.put("value", record.value());
+        result.put("headers", headers);
+        return result;
     }
 
     /** Commits offsets that are given, else what was read; waiting or not. */
@@ -211,12 +211,12 @@ final class Consumers {
     }
 
     private static Object committed(JsonNode arguments) {
-        List<Object> told = new ArrayList<>();
+        List<Object> result = new ArrayList<>();
         consumer(arguments).committed(new HashSet<>(Driver.places(arguments.get("places")))).entrySet().stream()
             .filter(entry -> entry.getValue() != null)
             .sorted(Comparator.comparing(entry -> entry.getKey().partition()))
-            .forEach(entry -> told.add(List.of(entry.getKey().partition(), entry.getValue().offset(), entry.getValue().metadata())));
-        return told;
+            .forEach(entry -> result.add(List.of(entry.getKey().partition(), entry.getValue().offset(), entry.getValue().metadata())));
+        return result;
     }
 
     private static Object position(JsonNode arguments) {
@@ -231,12 +231,12 @@ final class Consumers {
 
     private static Object offsetsForTimes(JsonNode arguments) {
         TopicPartition place = Driver.place(arguments.get("place"));
-        List<Object> told = new ArrayList<>();
+        List<Object> result = new ArrayList<>();
         for (JsonNode time : arguments.get("timesMs")) {
             OffsetAndTimestamp found = consumer(arguments).offsetsForTimes(Map.of(place, time.asLong())).get(place);
-            told.add(found == null ? null : List.of(found.offset(), found.timestamp()));
+            result.add(found == null ? null : List.of(found.offset(), found.timestamp()));
         }
-        return told;
+        return result;
     }
 
     private static Object partitions(JsonNode arguments) {
@@ -244,7 +244,7 @@ final class Consumers {
     }
 
     private static Object rebalances(JsonNode arguments) {
-        return LISTENERS.get(arguments.get("client").asInt()).told;
+        return LISTENERS.get(arguments.get("client").asInt()).events;
     }
 
     private static Object member(JsonNode arguments) {

@@ -58,12 +58,12 @@ public final class Driver {
                 : MODULES.get(request.get("module").asText()).get(name).run(arguments);
             return Collections.singletonMap("facts", facts);
         } catch (Exception | Error error) {
-            return Map.of("error", told(error));
+            return Map.of("error", describeError(error));
         }
     }
 
     /** An error as the client's user sees it: futures wrap what came from another thread. */
-    static Map<String, Object> told(Throwable thrown) {
+    static Map<String, Object> describeError(Throwable thrown) {
         Throwable error = thrown;
         while (error.getCause() != null
                 && (error instanceof ExecutionException || error.getClass() == KafkaException.class)) {

@@ -57,12 +57,12 @@ final class Producers {
         for (JsonNode one : arguments.get("records")) {
             sent.add(producer.send(record(arguments.get("topic").asText(), one)));
         }
-        List<Object> told = new ArrayList<>();
+        List<Object> results = new ArrayList<>();
         for (Future<RecordMetadata> future : sent) {
             RecordMetadata metadata = future.get(PATIENCE_SECONDS, TimeUnit.SECONDS);
-            told.add(Map.of("partition", metadata.partition(), "offset", metadata.offset(), "timeMs", metadata.timestamp()));
+            results.add(Map.of("partition", metadata.partition(), "offset", metadata.offset(), "timeMs", metadata.timestamp()));
         }
-        return told;
+        return results;
     }
 
     private static ProducerRecord<String, String> record(String topic, JsonNode one) {

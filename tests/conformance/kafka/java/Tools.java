@@ -67,8 +67,8 @@ final class Tools {
     private static Object run(JsonNode arguments) throws Exception {
         String[] words = Driver.texts(arguments.get("arguments")).toArray(String[]::new);
         InputStream in = System.in;
-        ByteArrayOutputStream told = new ByteArrayOutputStream();
-        ByteArrayOutputStream complained = new ByteArrayOutputStream();
+        ByteArrayOutputStream output = new ByteArrayOutputStream();
+        ByteArrayOutputStream errors = new ByteArrayOutputStream();
         List<Integer> codes = new ArrayList<>(1);
         Exit.setExitProcedure((code, message) -> {
             codes.add(code);
@@ -76,11 +76,11 @@ final class Tools {
         });
         try {
             System.setIn(new ByteArrayInputStream(arguments.get("text").asText().getBytes(StandardCharsets.UTF_8)));
-            OUT.target = told;
-            ERR.target = complained;
+            OUT.target = output;
+            ERR.target = errors;
             call(arguments.get("main").asText(), words);
             // Some catch everything, our way out of them too, and end once more: the first word counts.
-            return Map.of("code", codes.isEmpty() ? 0 : codes.get(0), "out", told.toString(StandardCharsets.UTF_8), "err", complained.toString(StandardCharsets.UTF_8));
+            return Map.of("code", codes.isEmpty() ? 0 : codes.get(0), "out", output.toString(StandardCharsets.UTF_8), "err", errors.toString(StandardCharsets.UTF_8));
         } finally {
             System.setIn(in);
             OUT.target = LOG;
