@@ -31,7 +31,7 @@ from hubmere.settings import HubSetting
 from hubmere.testing import Node
 
 HUB = "bench"
-# Each measurement has a partition of its own, so that readers meet nothing but what is measured.
+# Each measurement has its own partition, so that readers get only its events.
 SMALL_BATCHES, SINGLES, LARGE_BATCHES, PACED, SDK = range(5)
 SMALL, LARGE = 100, 1024
 # As many events of 1 KB as fit one publication of the Standard tier (1 MiB).
@@ -41,7 +41,7 @@ SINGLES_IN_FLIGHT = 100
 LATENCY_RATE, LATENCY_COUNT = 1000, 1500
 FLUSHES = 300
 SDK_SECONDS = 2.0
-# Rates that nothing here reaches: the quotas are counted as for any customer, and refuse nobody.
+# Rates that are never reached here: the quotas are counted as for any customer, and refuse nothing.
 _ENDLESS = 10**13
 _RATES = ("ingress_bytes", "ingress_events", "egress_bytes", "egress_events")
 _SETTINGS: dict[str, str | int | float | bool | Path | list[str]] = {
@@ -65,7 +65,7 @@ class Bench:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
-    """One node under test, and what the last measurement cost it: microseconds of a processor per event, by round."""
+    """One node under test, and its cost in the last measurement: microseconds of CPU time per event, by round."""
 
     address: Address
     pid: int
@@ -73,7 +73,7 @@ class Broker:
     costs_us: list[float] = field(default_factory=list)
 
     def watch(self, events_per_delivery: int, measure: Callable[[], Run]) -> Run:
-        """Take a measurement, and note what it cost."""
+        """Run a measurement and record its cost."""
         began = cpu_seconds(self.pid)
         run = measure()
         used = cpu_seconds(self.pid) - began
@@ -145,7 +145,7 @@ def batches_in(bench: Bench, broker: Broker) -> float:
 
 
 def singles_in(bench: Bench, broker: Broker) -> float:
-    """Events per second, each a delivery of its own."""
+    """Events per second, one per delivery."""
     return broker.watch(1, lambda: send(bench, broker.address, target_of(SINGLES), event(SMALL))).rate
 
 
@@ -232,7 +232,7 @@ def alternate(rounds: int, *measures: Measure) -> list[float]:
 
 
 def row(name: str, ours: float, unit: str, aim: str, beside: str = "", peer: float | None = None) -> None:
-    """One line: what we do, what it should be, and the ratio to what stands beside it."""
+    """One line: the result, the goal, and the ratio to the baseline."""
     ratio = f"{ours / peer:>8.2f} x {beside} ({_number(peer)})" if peer else f"{'':>11}{beside}"
     print(f"  {name:<44}{_number(ours):>12} {unit:<6}{aim:<20}{ratio}", flush=True)
 
@@ -247,7 +247,7 @@ def cost_row(broker: Broker) -> None:
 
 
 def measure_batches(bench: Bench, broker: Broker, durability: str, aim: str) -> None:
-    """Batches of 1 KB events beside plain writes of the same size to the same disk, and single sends to RabbitMQ."""
+    """Batches of 1 KB events, compared with plain writes to the same disk and with single sends to RabbitMQ."""
     block = batch_of(event(LARGE), BATCH_EVENTS)
     sync = durability == "fsync"
     measures: list[Measure] = [
@@ -288,7 +288,7 @@ def measure_out(bench: Bench, broker: Broker, form: str, aim: str) -> None:
 
 
 def measure_latency(bench: Bench, broker: Broker) -> None:
-    """Publish to receive, beside what the disk takes for one flush."""
+    """Latency from publish to receive, compared with one flush of the disk."""
     rounds = [
         (fdatasync_p50_ms(bench.folder, count=FLUSHES, interval_s=1 / LATENCY_RATE), *latency(bench, broker))
         for _ in range(bench.rounds)

@@ -1,9 +1,9 @@
-"""What an innocent client waits while one connection floods the node, beside the same client on the quiet node.
+"""Latency of a normal client while one connection floods the node, compared with an idle node.
 
     python -m bench.attack [--seconds 3] [--only "AMQP empty frames"]
 
-The aim is a p99 below 50 ms under any flood of a single connection on two cores. The node, the flood and the innocent
-clients share the machine, so read each row against the quiet row of its own run.
+The goal is a p99 below 50 ms under any flood of a single connection on two cores. The node, the flood and the clients
+share the machine, so compare each row with the idle row of the same run.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from bench.load.machine import load_average
 
 from hubmere.testing import Node
 
-# The attacks and the innocent client are those of the tests.
+# The attacks and the normal client are those of the tests.
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
 from attack.floods import FLOODS, Attack
@@ -37,7 +37,7 @@ def _flooded(node: Node, attack: Attack | None) -> Iterator[Flood | None]:
 
 
 def measure(node: Node, name: str, seconds: float) -> None:
-    """One row: an innocent client of each protocol beside the attack."""
+    """One row: a normal client of each protocol during the attack."""
     with contextlib.ExitStack() as stack:
         flood = stack.enter_context(_flooded(node, FLOODS.get(name)))
         began = time.monotonic()

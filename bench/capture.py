@@ -1,4 +1,4 @@
-"""What Capture writes per second, end to end, beside a plain fastavro writer; and what a micro-batch costs.
+"""The end-to-end rate of Capture, compared with a plain fastavro writer; and the cost of a micro-batch.
 
     python -m bench.capture [--events 1000000] [--rounds 2]
 
@@ -91,7 +91,7 @@ def a_hub(node: Node, hub: str, folder: Path, interval_s: int, encoding: str = "
 
 
 def capture_seconds(spark: SparkSession, node: Node, hub: str, encoding: str) -> float:
-    """Capture everything that is there into an empty folder."""
+    """Capture all stored events into an empty folder."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with a_door(node, a_hub(node, hub, folder / "out", 900, encoding)) as door:

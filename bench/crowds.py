@@ -1,10 +1,10 @@
-"""Many clients with one request in flight each, beside an echo server on the same event loop in the same run.
+"""Many clients with one request in flight each, compared with an echo server on the same event loop in the same run.
 
     python -m bench.crowds [--seconds 2.0] [--rounds 3] [--clients 500]
 
-The echo server does what no broker can do without: it reads and writes the sockets. What a request costs a node beyond
-that is the node's own. The servers are measured in turns, and the median of the rounds is shown. Read the ratios and
-the processor time; rates depend on the machine and on who else uses it.
+The echo server does what no broker can do without: it reads and writes the sockets. The rest of the cost of a request
+is that of the node. The servers are measured in turns, and the median of the rounds is shown. Read the ratios and the
+processor time; rates depend on the machine and on who else uses it.
 """
 
 import argparse

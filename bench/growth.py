@@ -69,7 +69,7 @@ def picture(curve: Curve, folder: Path) -> None:
 
 
 def measure(tools: Tools, names: list[str], pictures: Path | None) -> None:
-    """Every curve in turn, then the innocent client."""
+    """Every curve in turn, then the normal client."""
     began = time.perf_counter()
     for name in names:
         if time.perf_counter() - began > MAX_SECONDS:

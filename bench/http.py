@@ -1,4 +1,4 @@
-"""Publishing over HTTP, beside the same server framework answering 201 with no work, in the same run.
+"""Publishing over HTTP, compared with the same server framework answering 201 without any work, in the same run.
 
     python -m bench.http [--seconds 4] [--rounds 3] [--connections 64]
 
@@ -8,7 +8,7 @@ rounds alternate, and the best of each is shown. Beside them the CPU time that t
 which other work on the machine disturbs least. Read the ratios; absolute numbers depend on the machine.
 """
 
-# ruff: noqa: A005 - named after what it measures, and only ever run as `bench.http`
+# ruff: noqa: A005 - only run as `bench.http`
 
 import argparse
 import asyncio
@@ -41,7 +41,7 @@ AIM_BATCH_MB_PER_S = 60
 
 
 async def bare_app(_scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """Read the body, answer 201: what the framework costs."""
+    """Reads the body and answers 201, to measure the framework."""
     while (await receive()).get("more_body"):
         pass
     headers = [(b"content-type", b"application/xml; charset=utf-8"), (b"content-length", b"0")]
@@ -61,13 +61,13 @@ async def serve_bare() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A server in a process of its own."""
+    """A server in a separate process."""
 
     port: int
     pid: int
 
     def cpu_seconds(self) -> float:
-        """The CPU time of the process so far, its threads included; 0 where the system does not tell."""
+        """The CPU time of the process so far, its threads included; 0 if the system does not report it."""
         try:
             fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
         except OSError:
@@ -77,7 +77,7 @@ class Target:
 
 @contextlib.contextmanager
 def bare_server() -> Iterator[Target]:
-    """The bare application in a process of its own."""
+    """The bare application in a separate process."""
     command = [sys.executable, "-m", "bench.http", "--bare"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -38,9 +38,9 @@ PACED_BYTES = 100
 CONSUME_SECONDS = 30.0
 # What librdkafka fetches of a partition at a time, and how much is sent to see what sending costs the machine at least.
 FETCH_BYTES, SENT_BYTES = 1024 * 1024, 1_000_000_000
-# A virtual machine gets faster while it is used: so many requests before anything is timed, or what it does in a while.
+# Warm-up of the JVM: requests before the measurement, or a time.
 WARM_UP_REQUESTS, WARM_UP_SECONDS = 50_000, 12.0
-# Rates that nothing here reaches: the quotas are counted as for any customer, and refuse nobody.
+# Rates that are never reached here: the quotas are counted as for any customer, and refuse nothing.
 _ENDLESS = 10**13
 _SETTINGS: dict[str, str | int | float | bool | Path | list[str]] = {
     f"limits.{rate}_per_unit": _ENDLESS for rate in ("ingress_bytes", "ingress_events", "egress_bytes", "egress_events")
@@ -137,7 +137,7 @@ def peer(folder: Path) -> Iterator[Broker]:
 
 
 def timed(broker: Broker, measure: Callable[[], Requests | Flow]) -> Taken:
-    """Take a measurement, and what it cost the broker."""
+    """Run a measurement; returns its result and the CPU time of the broker."""
     began = cpu_seconds(broker.pid)
     run = measure()
     used = cpu_seconds(broker.pid) - began
@@ -160,9 +160,8 @@ def singles(bench: Bench, broker: Broker, topic: str, seconds: float) -> Taken:
 def in_and_out(
     bench: Bench, brokers: list[Broker], topic: str, size_bytes: int, *, rounds: int = 1, secure: bool = False
 ) -> tuple[list[list[Taken]], list[list[Taken]]]:
-    """What librdkafka produces in a while, so many times, and then consumes, as many times; brokers in turns.
-
-    It consumes all there is: a client fetches ahead, and what it fetched for nothing would count as the broker's cost.
+    """Rates of librdkafka: produce for a time, in several rounds, then consume, in as many; brokers in turns. It
+    consumes all events: a client fetches ahead, and unused fetches would count as the broker's cost.
     """
     topics = [broker.topic(topic, secure=secure) for broker in brokers]
     counts = [0] * len(brokers)
@@ -194,7 +193,7 @@ def latency(bench: Bench, broker: Broker, rate: int) -> tuple[float, float, floa
 
 
 def row(name: str, broker: str, value: float, unit: str, aim: str = "", beside: str = "") -> None:
-    """One line: what a broker does, what it should be, and what stands beside it."""
+    """One line: the result of a broker, the goal, and the baseline."""
     print(f"  {name:<30}{broker:<18}{_number(value):>12} {unit:<6}{aim:<22}{beside}", flush=True)
 
 

@@ -1,7 +1,7 @@
-"""The log beside the disk: appends and reads against raw calls on the same bytes, in the same run, taking turns.
+"""The log compared with the disk: appends and reads, and system calls with the same bytes, in turns in the same run.
 
 `python -m bench.log` prints one table per question. Ratios matter, not absolute numbers: each row was measured beside
-its own limit. The last table is the ground for how the group commit flushes many files.
+its own limit. The last table is the basis for how the group commit flushes many files.
 """
 
 import ctypes
@@ -31,7 +31,7 @@ FILE_COUNTS = (1, 2, 4, 8, 16, 64)
 
 
 def a_batch(size_bytes: int, count: int) -> bytearray:
-    """A batch of so many events, unsealed as from an AMQP publisher; what is in them does not matter to the log."""
+    """A batch with a number of events, unsealed as from an AMQP publisher; the content does not matter to the log."""
     batch = bytearray(size_bytes)
     length = size_bytes - LENGTH_PREFIX_BYTES
     write_header(batch, BatchHeader(0, length, 0, 2, 0, 0, count - 1, 0, 0, -1, -1, -1, count))
@@ -138,7 +138,7 @@ def append_cost() -> float:
 
 
 def len_of(_fd: int, data: bytes | bytearray | memoryview) -> int:
-    """Stands for a write that costs nothing."""
+    """A write without cost."""
     return len(data)
 
 

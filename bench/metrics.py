@@ -1,4 +1,4 @@
-"""What counting costs the data path: two brokers made from the same source, one with every count taken out.
+"""The cost of counting in the data path: two brokers from the same source, one without counters.
 
     python -m bench.metrics [--publications 4000] [--rounds 61]
 
@@ -92,7 +92,7 @@ class Rig:
         self.turn()
 
     def turn(self) -> None:
-        """Run what was posted to the owner's thread."""
+        """Run the calls that were posted to the owner's thread."""
         while self._calls:
             call = self._calls.pop(0)
             assert callable(call)

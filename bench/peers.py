@@ -1,10 +1,10 @@
-"""Single events beside the brokers that users would pick today, in one run and in turns.
+"""Single events, compared with other brokers, in one run and in turns.
 
     python -m bench.peers [--seconds 1.5] [--rounds 3]
 
-Each row names how safe an acknowledged event is: in the page cache of one machine, or flushed to its disk. Peers that
-are not on the machine are left out and named: Apache Kafka (`make kafka-jars`), RabbitMQ (Debian's package) and NATS
-(`python -m bench.load.nats`). Nobody but Hubmere signs its clients in. NATS is driven by a client in Python.
+Each row names the durability of an acknowledged event: in the page cache of one machine, or flushed to its disk. Peers
+that are not on the machine are left out and named: Apache Kafka (`make kafka-jars`), RabbitMQ (Debian's package) and
+NATS (`python -m bench.load.nats`). Nobody but Hubmere signs its clients in. NATS is driven by a client in Python.
 """
 
 import argparse
@@ -35,7 +35,7 @@ Publish = Callable[[int], tuple[int, float]]
 
 @dataclass(slots=True, kw_only=True)
 class Contender:
-    """One way into one broker, and what was measured: events per second and µs of the broker for each, by size."""
+    """One protocol of one broker, and its results: events per second and µs of the broker for each, by size."""
 
     name: str
     safety: str

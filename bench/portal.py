@@ -1,4 +1,4 @@
-"""The portal in front of a namespace with many hubs: how soon a page is usable, and what an open page costs the node.
+"""The portal with many hubs: load time of pages, and the cost of an open page.
 
     python -m bench.portal [--hubs 1000] [--partitions 32] [--seconds 20] [--rounds 3]
 
@@ -29,7 +29,7 @@ AIM_CORE = 0.01
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _CONNECTED = "() => window.socket && window.socket.connected"
 _LOADS = 3
-# A closed tab is forgotten after the time in which it might come back.
+# The state of a closed tab is dropped after its reconnect time.
 _FORGOTTEN_SECONDS = 12.0
 
 
@@ -122,7 +122,7 @@ def measure_cost(context: BrowserContext, node: Node, hub: str, seconds: float, 
             closed.append(core_part(node, seconds / 2))
             page = context.new_page()
             load_seconds(page, node, pages(hub)[name])
-            # The sizes of the hubs that are shown become known in the first seconds; that is paid once.
+            # The sizes of the visible hubs are computed in the first seconds, once.
             time.sleep(3)
             opened.append(core_part(node, seconds))
             page.close()

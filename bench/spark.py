@@ -1,4 +1,4 @@
-"""What the Spark source reads per second, beside what Spark can take at most, Parquet and Spark's own Kafka source.
+"""The rate of the Spark source, compared with the ceiling of Spark, Parquet and Spark's own Kafka source.
 
     python -m bench.spark [--events 1000000] [--rounds 3]
 
@@ -71,7 +71,7 @@ class Shape:
     has_properties: bool
 
     def record(self, index: int, pool: bytes, batch: int) -> Record:
-        """One event of a batch. Bodies lie side by side: what is read twice within a block, Parquet keeps once."""
+        """One event of a batch. Bodies are slices of one text; Parquet stores repeated content within a block once."""
         at = (batch * EVENTS_PER_BATCH + index) * self.body_bytes
         body = pool[at : at + self.body_bytes]
         if not self.has_properties:
@@ -130,7 +130,7 @@ def readings() -> bytes:
 
 
 def fill(client: Client, hub: str, shape: Shape, events: int) -> None:
-    """Publish so many events, in batches as clients send them; what the pool of text has given comes again."""
+    """Publish a number of events, in batches as clients send them; bodies repeat after the pool of text."""
     pool = readings()
     made = [
         encode_batch([shape.record(index, pool, number) for index in range(EVENTS_PER_BATCH)])
@@ -165,7 +165,7 @@ def processor_ticks() -> dict[int, int]:
 
 
 def measured(work: Callable[[], object]) -> Cost:
-    """Do something and say what it took."""
+    """Run a function; returns its time and CPU time."""
     before, began = processor_ticks(), time.perf_counter()
     work()
     elapsed = time.perf_counter() - began
@@ -255,7 +255,7 @@ def measure(spark: SparkSession, client: Client, node: Node, conf: dict[str, str
 def ways_of_spark(
     spark: SparkSession, conf: dict[str, str], prebuilt: pa.RecordBatch, events: int, folder: Path
 ) -> dict[str, Way]:
-    """The source, the ceiling with a batch that is there already, and Parquet with what the source gave."""
+    """The source, the ceiling with a prepared batch, and Parquet with the rows of the source."""
     hub = spark.read.format("eventhubs").options(**conf)
     source, few = hub.load(), hub.option("eventhubs.endingPosition", SECOND).load()
     stream, parquet, little = (str(folder / name) for name in ("batch.arrow", "all.parquet", "few.parquet"))
@@ -273,7 +273,7 @@ def ways_of_spark(
 
 
 def show(found: dict[str, Found], event_bytes: float) -> None:
-    """A line for each way: the rate, beside the others as it is and net, the processor time, the fixed part."""
+    """A line for each: the rate, the ratio to the others, gross and net, the CPU time, the fixed cost."""
     for name, each in found.items():
         ratios = "  ".join(
             f"{found[other].seconds / each.seconds:5.2f} ({found[other].net_seconds / each.net_seconds:4.2f} net, "
@@ -341,7 +341,7 @@ def session() -> SparkSession:
         "spark.log.level": "ERROR",
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.jars": ",".join(map(str, sorted(KAFKA_JARS.glob("*.jar")))),
-        # A trigger without events tells about itself at once.
+        # A trigger without events is reported at once.
         "spark.sql.streaming.noDataProgressEventInterval": "0",
     }
     for name, value in settings.items():

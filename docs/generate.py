@@ -197,7 +197,7 @@ def _limit(name: str, value: object) -> str:
 # Where the refusals are declared that every protocol can meet.
 _SHARED = (model_errors.__name__, broker_refusals.__name__)
 
-# How each protocol tells a refusal: a column and what its own table says of a class that is in it.
+# How each protocol reports a refusal: a column, and the row of its table for a class.
 _PROTOCOLS: dict[str, tuple[Mapping[type[Refusal], Any], Callable[[Any], str]]] = {
     "AMQP": (amqp_errors.TABLE, lambda row: _code(row.condition.value)),
     "HTTP": (http_errors.ROWS, lambda row: str(row.status)),
@@ -219,7 +219,7 @@ def _errors() -> str:
 def _refusals(parent: type[Refusal]) -> Iterator[list[str]]:
     for refusal in parent.__subclasses__():
         if not refusal.__module__.startswith(_SHARED):
-            continue  # an endpoint's own, told by that protocol alone
+            continue  # an endpoint's own, only used by that protocol
         meaning = (refusal.__doc__ or "").strip().splitlines()[0]
         yield [_code(refusal.__name__), meaning, *(_told(refusal, *how) for how in _PROTOCOLS.values())]
         yield from _refusals(refusal)
@@ -233,7 +233,7 @@ def _told(refusal: type[Refusal], table: Mapping[type[Refusal], Any], show: Call
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
-# Flags of every command that speaks to a node: told once, at the head of the page.
+# Flags of every command that uses a node: listed once, at the beginning of the page.
 _NODE_FLAGS = frozenset(parameter.name for parameter in NODE_OPTIONS)
 _RESULT_FLAGS = frozenset(parameter.name for parameter in RESULT_OPTIONS)
 

@@ -1,4 +1,4 @@
-"""Print what the examples need to reach a node, as lines for a shell: `eval "$(python examples/env.py)"`.
+"""Print the variables that the examples need, as lines for a shell: `eval "$(python examples/env.py)"`.
 
 Reads the ready file of a running node: the one in `hubmere-data`, or the one given as an argument.
 """

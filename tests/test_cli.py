@@ -218,7 +218,7 @@ def test_banner_shows_no_key_when_nobody_watches() -> None:
 
 
 def test_banner_without_a_ready_file_says_how_to_get_the_keys() -> None:
-    """A node in memory keeps no file unless it is told to."""
+    """A node in memory writes a file only on request."""
     assert "--ready-file" in render_banner(a_ready(), is_terminal=False)
 
 
@@ -233,7 +233,7 @@ def test_banner_on_a_terminal_is_short_and_shows_what_to_paste() -> None:
 
 
 def test_line_for_a_collected_log_says_where_and_shows_no_key() -> None:
-    """The portal's link and the connection string open the node to whoever reads the journal."""
+    """Every reader of the journal could use the portal's link and the connection string."""
     line = render_line(a_ready(amqps=None))
 
     places = "AMQP <amqp>, Kafka <kafka>  <kafkas> (TLS), HTTP <http>  <https> (TLS), data <data>"

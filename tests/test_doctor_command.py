@@ -67,7 +67,7 @@ def running(tmp_path: Path) -> Iterator[Node]:
 
 
 def test_sound_folder_is_reported_with_the_number_of_checks(data: Path) -> None:
-    """Nothing found must be told from nothing looked at."""
+    """ "Nothing found" must differ from "nothing checked"."""
     run = doctor(data)
 
     assert (run.returncode, run.stderr) == (Exit.OK, "")
@@ -94,7 +94,7 @@ def test_folder_in_use_is_left_alone(running: Node) -> None:
 
 
 def test_torn_end_is_found_and_only_repair_cuts_it(data: Path) -> None:
-    """What was never acknowledged may go, once somebody says so."""
+    """Unacknowledged data may be truncated on request."""
     log = the_log(data)
     whole = log.read_bytes()
     log.write_bytes(whole + b"\0" * 100)
@@ -154,7 +154,7 @@ def test_addresses_that_clients_can_use_are_checked_on_a_running_node() -> None:
 
 
 def test_a_name_that_clients_cannot_use_is_reported_with_the_setting() -> None:
-    """After bootstrap a Kafka client would wait for a name that nobody resolves."""
+    """After bootstrap a Kafka client would use a name that cannot be resolved."""
     settings = {"advertised_listeners": "kafka://no-such-host.invalid:9092,amqp://localhost:1"}
     with Node(settings=settings) as node:
         result = doctor(Path(node.data), "--clients")
@@ -167,7 +167,7 @@ def test_a_name_that_clients_cannot_use_is_reported_with_the_setting() -> None:
 
 
 def test_without_a_running_node_there_is_nothing_to_check(tmp_path: Path) -> None:
-    """The ready file is there while a node runs."""
+    """The ready file exists while a node runs."""
     result = doctor(tmp_path, "--clients")
 
     assert result.returncode == Exit.FAILED

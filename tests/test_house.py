@@ -39,7 +39,7 @@ def run(folder: Path, *command: str, **variables: str) -> "subprocess.CompletedP
 
 
 def installs(folder: Path) -> list[str]:
-    """What pip was asked for, call by call."""
+    """The arguments of each call of pip."""
     return [call.partition("constraints.txt ")[2] for call in calls(folder) if " -m pip install " in call]
 
 
@@ -82,7 +82,7 @@ def test_an_extra_is_added_when_a_target_needs_it(tmp_path: Path) -> None:
 
 
 def test_changed_requirements_are_installed_again(tmp_path: Path) -> None:
-    """After a pull, the next `make` installs what the change needs."""
+    """After a pull, the next `make` installs changed requirements."""
     checkout = a_checkout(tmp_path)
     run(checkout, "make", "setup")
     before = len(calls(checkout))

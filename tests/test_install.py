@@ -1,4 +1,4 @@
-"""`tools/install.py`: what a target of the Makefile installs, and the line that says how far it is."""
+"""`tools/install.py`: the packages that a target of the Makefile installs, and its progress line."""
 
 import importlib.util
 import io
@@ -33,7 +33,7 @@ class Terminal(io.StringIO):
 
 
 def needed_by(requirement: str, found: set[str]) -> None:
-    """Add a package and what it needs in turn, as the installed metadata says."""
+    """Add a package and its dependencies, from the installed metadata."""
     match = re.match(r"([\w.-]+)(?:\[([\w,-]+)\])?", requirement)
     assert match is not None
     name = re.sub(r"[-_.]+", "-", match[1]).lower()
@@ -53,7 +53,7 @@ def _holds(condition: str) -> bool:
 
 
 def test_the_base_needs_few_packages(install: ModuleType) -> None:
-    """`make run` installs these alone: what a newcomer waits for."""
+    """`make run` installs only these, so that a new user does not wait long."""
     found: set[str] = set(_ALWAYS)
 
     for requirement in install.requirements(install.read_project(), []):
@@ -63,7 +63,7 @@ def test_the_base_needs_few_packages(install: ModuleType) -> None:
 
 
 def test_an_extra_may_name_another(install: ModuleType) -> None:
-    """`pipelines` is `spark` and more; nothing is asked for twice."""
+    """`pipelines` is `spark` and more; no package is named twice."""
     project = {
         "project": {
             "dependencies": ["rich"],
@@ -82,7 +82,7 @@ def test_an_unknown_extra_is_refused(install: ModuleType) -> None:
 
 
 def test_the_makefile_asks_for_extras_that_there_are(install: ModuleType) -> None:
-    """A misspelt one would be told by the first who runs the target."""
+    """Otherwise the first use of the target would find a misspelt one."""
     lists = re.findall(r"^(?:FOR_\w+|EVERYTHING) := (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     named = [word for line in lists for word in line.split() if not word.startswith("$")]
 
@@ -124,7 +124,7 @@ def test_a_log_file_gets_a_line_for_each_stage(install: ModuleType) -> None:
 def test_a_python_that_is_too_old_is_reported(
     install: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With the way out; nothing is made."""
+    """With the remedy; nothing is created."""
     monkeypatch.setattr(sys, "version_info", (3, 9, 2))
 
     code = install.main([])

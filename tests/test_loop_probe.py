@@ -38,7 +38,7 @@ def test_blocked_loop_is_seen(new_loop: Callable[[], asyncio.AbstractEventLoop])
 
 
 def test_stopped_probe_leaves_no_timer() -> None:
-    """A node that is embedded in somebody's loop leaves nothing behind."""
+    """A node that is embedded in another loop leaves no timer."""
     lag = LoopLag()
 
     async def start_and_stop() -> int:
@@ -53,7 +53,7 @@ def test_stopped_probe_leaves_no_timer() -> None:
 
 
 def test_resting_loop_is_not_woken_as_often_as_a_busy_one() -> None:
-    """An idle node pays next to nothing for the probe."""
+    """The probe costs an idle node almost nothing."""
     lag = LoopLag()
 
     async def rest() -> None:

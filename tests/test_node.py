@@ -95,7 +95,7 @@ def test_everything_survives_a_restart(node: Node) -> None:
     assert int(after[20][1]) > int(after[19][1])
 
 
-# An application of its own process: sends one event at a time and says on standard output what was accepted.
+# An application in a separate process: sends one event at a time and prints accepted ones.
 WRITER = """
 import sys
 from azure.eventhub import EventData, EventHubProducerClient
@@ -107,7 +107,7 @@ with EventHubProducerClient.from_connection_string(sys.argv[1], eventhub_name="o
 
 
 def test_killed_again_and_again_nothing_acknowledged_is_lost(node: Node) -> None:
-    """Every event that the SDK saw accepted is there after kill -9, once and in order."""
+    """Every event that was accepted is stored after kill -9, once and in order."""
     acknowledged: list[str] = []
     for life in range(3):
         command = [sys.executable, "-c", WRITER, node.emulator_connection_string, str(life)]

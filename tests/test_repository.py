@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 _FRAGMENT = re.compile(r"[a-z0-9-]+\.(added|changed|fixed|removed|security)\.md")
-# Extras install these too, but only what a node itself needs must justify itself.
+# Extras install these too, but only dependencies of a node need a reason here.
 _RUN_TIME_DEPENDENCIES = [
     re.split(r"[\s;<>=\[]", dependency, maxsplit=1)[0]
     for dependency in tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
@@ -37,7 +37,7 @@ def test_changelog_fragment_is_one_sentence_of_a_known_kind(fragment: Path) -> N
 
 @pytest.mark.parametrize("dependency", _RUN_TIME_DEPENDENCIES)
 def test_every_dependency_has_its_reason_in_the_design(dependency: str) -> None:
-    """A dependency is a promise to follow somebody else's releases."""
+    """A dependency must be kept up to date, so it needs a reason."""
     design = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
 
     assert f"`{dependency}`" in design.partition("## Dependencies")[2]
@@ -48,7 +48,7 @@ def test_no_file_names_a_machine_or_a_package_index() -> None:
 
     Of addresses of local files only those of packages count (PEP 508's `name @ ...`): captured files have some too.
     """
-    # Put together here so that this file does not contain what it looks for.
+    # Concatenated, so that this file does not contain the searched text.
     banned = re.compile(
         "|".join(["/wo" + "rk/", "/ro" + "ot/", "--index" + "-url", "--extra-index" + "-url", "@ file" + "://"])
     )

@@ -306,7 +306,7 @@ def test_limits_come_from_file_and_environment(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limits", ["3", "[3]", '{ hubs_per_namespace = "many" }', "{ hubs_per_namespace = 1.5 }"])
 def test_bad_limits_are_refused(tmp_path: Path, limits: str) -> None:
-    """They are judged by the table of tiers, at the same moment as everything else."""
+    """They are checked by the table of tiers, together with all other settings."""
     (problem,) = problems_of(config=a_file(tmp_path, f"limits = {limits}\n"))
 
     assert problem.setting.startswith("limits")
@@ -363,7 +363,7 @@ EMULATOR = {
 
 @pytest.mark.parametrize("name", ["Config.json", "settings.conf"])
 def test_configuration_of_the_official_emulator_is_read_as_it_is(tmp_path: Path, name: str) -> None:
-    """Known by its content as well as by its name; the node is then told to take the literal key."""
+    """Recognized by its content as well as by its name; the node then accepts the emulator's key."""
     settings = load({}, {}, a_file(tmp_path, json.dumps(EMULATOR), name))
 
     assert settings.is_emulator
@@ -438,7 +438,7 @@ def a_file_of_targets(folder: Path) -> Path:
 
 
 def test_the_table_capture_has_settings_and_targets(tmp_path: Path) -> None:
-    """Its settings are those whose names begin with the word; secrets may lie in files of their own."""
+    """Its settings are those whose names begin with the word; secrets may be in separate files."""
     settings = load({}, {}, a_file_of_targets(tmp_path))
 
     assert (settings.capture_master, settings.capture_hold_retention) == ("local[4,4]", False)

@@ -115,7 +115,7 @@ HUB = f"{ENTITY}('eh1')"
     ],
 )
 def test_mistake_is_named_by_its_path(config: object, named: str) -> None:
-    """Config mistakes reported plainly is what the emulator's users ask for."""
+    """Users of the emulator need clear errors."""
     with pytest.raises(Refusal) as refusal:
         parse_emulator_config(config)
 

@@ -22,7 +22,7 @@ def test_issuer_is_read_with_its_defaults(tmp_path: Path) -> None:
 
 
 def test_every_key_of_an_issuer_is_read(tmp_path: Path) -> None:
-    """Pinned keys, an authority of its own, other claims and audiences."""
+    """Pinned keys, a CA file, other claims and audiences."""
     text = """
         [identity.issuers.plant]
         issuer = "https://idp.internal"
@@ -85,7 +85,7 @@ def test_test_identities_are_read_without_showing_secrets(tmp_path: Path) -> Non
     ],
 )
 def test_bad_issuer_is_named_by_its_place(tmp_path: Path, text: str, place: str) -> None:
-    """An issuer over plain HTTP elsewhere would let anybody make tokens; symmetric algorithms cannot be allowed."""
+    """With an issuer over plain HTTP an attacker could make tokens; symmetric algorithms cannot be allowed."""
     with pytest.raises(BadSettings) as bad:
         settings_of(tmp_path, text)
 

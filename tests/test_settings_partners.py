@@ -1,4 +1,4 @@
-"""Partners of a settings file: what is read, and what is told of a table that cannot be."""
+"""Partners of a settings file: valid tables, and errors of invalid ones."""
 
 from pathlib import Path
 

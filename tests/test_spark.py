@@ -1,4 +1,4 @@
-"""Java and PySpark, found without loading either; what is missing is told in one sentence."""
+"""Java and PySpark, found without loading either; a missing one is reported in one sentence."""
 
 import os
 import shutil
@@ -31,7 +31,7 @@ def test_java_is_found_by_its_home_or_its_executable(tmp_path: Path, version: st
 
 
 def test_java_on_the_path_is_found(tmp_path: Path) -> None:
-    """Where nothing else is said."""
+    """By default."""
     java = a_java(tmp_path, "17.0.1")
 
     assert find_java(None, {"PATH": str(java.parent)}) == str(java)

@@ -24,7 +24,7 @@ _SPINNER = "while True: pass"
 
 @pytest.fixture
 def check(tmp_path: Path) -> Iterator[StallCheck]:
-    """A check of its own, so that the stalls of these tests do not fail them."""
+    """A separate check, so that the stalls of these tests do not fail them."""
     check = StallCheck(tmp_path)
     yield check
     check.close()
@@ -52,7 +52,7 @@ def spend_processor_time(seconds: float) -> None:
 
 @pytest.mark.parametrize("cpu", [True, False], ids=["working", "blocked"])
 def test_long_turn_is_reported_with_its_stack(check: StallCheck, monkeypatch: pytest.MonkeyPatch, cpu: bool) -> None:
-    """The stack is the difference between a flaky test and a bug that somebody can repair."""
+    """With the stack the cause can be found."""
     monkeypatch.setattr("stalls._TESTS", "nowhere")
 
     # On a busy machine the limit is higher; a turn this long is over any limit that the machine has been seen to cause.
@@ -64,7 +64,7 @@ def test_long_turn_is_reported_with_its_stack(check: StallCheck, monkeypatch: py
 
 
 def test_stall_of_a_node_process_is_reported(check: StallCheck, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most tests have their node in a process of its own; the variable reaches it."""
+    """Most tests have their node in a separate process; it inherits the variable."""
     monkeypatch.setenv(FILE_VARIABLE, str(check.file))
     monkeypatch.setenv(THRESHOLD_VARIABLE, "5")
     with Node(settings={"memory": True}) as node:
@@ -120,7 +120,7 @@ def test_busy_machine_is_not_a_stall(check: StallCheck) -> None:
 
 
 def test_code_of_tests_on_the_loop_is_not_a_stall() -> None:
-    """A test that holds the loop on purpose says so by being the innermost function of ours."""
+    """A test that blocks the loop on purpose is the innermost frame of our code."""
     held = (
         f'  File "{__file__}", line 1, in hold\n    wait()\n  File "/usr/lib/python3/threading.py", line 2, in wait\n'
     )

@@ -36,7 +36,7 @@ OBEYS = (
 IGNORES = (
     "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True)\nwhile True: signal.pause()"
 )
-# A job has children of its own: Java, Python workers. They belong to its group.
+# A job has children: Java, Python workers. They belong to its process group.
 HAS_CHILDREN = (
     "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
     "print('child', child.pid, flush=True); child.wait()"
@@ -140,7 +140,7 @@ def is_there(pid: int) -> bool:
 
 
 def await_gone(*pids: int) -> None:
-    """A kill is carried out a moment after it was asked for."""
+    """A killed process ends a moment later."""
     deadline = time.monotonic() + PATIENT_S
     while any(map(is_there, pids)):
         assert time.monotonic() < deadline

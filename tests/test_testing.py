@@ -31,7 +31,7 @@ hub_settings = st.builds(
 def test_settings_file_is_read_back_as_it_was_meant(
     tmp_path_factory: pytest.TempPathFactory, hubs: list[HubSetting]
 ) -> None:
-    """What a test asks for is what the node is told."""
+    """The node gets the settings of the test."""
     path = tmp_path_factory.mktemp("settings") / "hubmere.toml"
     path.write_text(settings_file({"memory": True, "hostname": ["a", "b"]}, hubs), encoding="utf-8")
 
@@ -102,7 +102,7 @@ def test_second_node_on_the_same_folder_is_refused_with_the_pid_of_the_first(tmp
 
 
 def test_port_that_is_taken_is_named() -> None:
-    """With the service that wanted it."""
+    """With the service that needs it."""
     with Node(settings={"memory": True}) as node:
         port = int(node.amqp.rpartition(":")[2])
 
@@ -143,7 +143,7 @@ def test_signal_stops_a_node_with_exit_code_0(tmp_path: Path, number: signal.Sig
 
 
 def test_fixture_gives_a_node_with_the_hubs_that_were_asked_for(tmp_path: Path) -> None:
-    """As a user of the plugin writes it, in a folder of their own."""
+    """As a user of the plugin writes it, in a separate folder."""
     (tmp_path / "conftest.py").write_text(
         "import pytest\n\n@pytest.fixture(scope='session')\ndef hubmere_hubs():\n    return ['orders']\n",
         encoding="utf-8",

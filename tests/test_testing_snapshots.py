@@ -206,7 +206,7 @@ def test_node_for_an_event_loop_awaits_what_waits() -> None:
 
 
 def test_examples_of_the_page_run(pytester: pytest.Pytester) -> None:
-    """Copied as they stand into a test suite; pytest collects and runs them."""
+    """Copied unchanged into a test suite; pytest collects and runs them."""
     text = DOCS.read_text(encoding="utf-8")
     blocks = re.findall(r"```python title=\"([\w.]+)\"\n(.*?)```", text, re.DOTALL)
     for name, content in blocks:

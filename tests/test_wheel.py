@@ -28,7 +28,7 @@ def run(*command: str | Path, folder: Path = ROOT, seconds: float = _RUN_SECONDS
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the programs of an environment that has the wheel and what it needs."""
+    """The folder with the programs of an environment with the wheel and its dependencies."""
     folder = tmp_path_factory.mktemp("wheel")
     run("make", "--no-print-directory", "wheel", f"DIST={folder}", f"PYTHON={sys.executable}", seconds=_INSTALL_SECONDS)
     [wheel] = folder.glob("hubmere-*.whl")
@@ -60,7 +60,7 @@ def served(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def test_the_wheel_has_the_compiled_kernels(installed: Path, tmp_path: Path) -> None:
-    """Without them a node works, but slower, and nobody would notice."""
+    """Without them a node works, but slower, which would not be noticed."""
     names = [
         "hubmere.records.kernels.to_records",
         "hubmere.records._validate",

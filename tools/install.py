@@ -35,7 +35,7 @@ BUILD_TOOLS = ROOT / ".cache" / "build-tools"
 OLDEST_PYTHON = (3, 11)
 _STAMPS = VENV / ".stamps"
 _CONSTRAINTS = ROOT / "constraints.txt"
-# The parts that setup.py builds (HUBMERE_BUILD): what they are made from, and what they make.
+# The parts that setup.py builds (HUBMERE_BUILD): their sources and their results.
 _SOURCES = {
     "node": ("src/hubmere/records/kernels/*.py", "src/hubmere/records/*.pyx"),
     "spark": ("src/hubmere/pipeline/*.pyx",),
@@ -48,7 +48,7 @@ _COUNT_SECONDS = 0.5
 
 
 class InstallFailed(Exception):
-    """A command did not end well; carries what it wrote."""
+    """A command failed; has its output."""
 
 
 # --- what is wanted -------------------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ def read_project(root: Path = ROOT) -> Mapping[str, Any]:
 
 
 def requirements(project: Mapping[str, Any], extras: Iterable[str]) -> list[str]:
-    """What pip is asked for: the dependencies of the base and of the extras; an extra may name another one."""
+    """The requirements for pip: the dependencies of the base and of the extras; an extra may name another one."""
     declared: Mapping[str, list[str]] = project["project"]["optional-dependencies"]
     found = list(project["project"]["dependencies"])
     waiting = list(extras)
@@ -113,7 +113,7 @@ def _mark(step: str, digest: str) -> None:
 
 
 class Progress:
-    """One line that tells how far each part is: rewritten on a terminal, else written once for each stage.
+    """One line with the progress of each part: rewritten on a terminal, else written once for each stage.
 
     Threads may call.
     """
@@ -159,7 +159,7 @@ class Progress:
 
 
 class PipReader:
-    """Reads what pip writes while it installs, and tells how far it is."""
+    """Parses the output of pip, and reports its progress."""
 
     def __init__(self, progress: Progress, part: str) -> None:
         self._progress = progress
@@ -184,7 +184,7 @@ class PipReader:
             self.count(())
 
     def count(self, present: Iterable[str]) -> None:
-        """Tell how many of the packages that pip is installing are there."""
+        """Report how many of the packages are installed."""
         if self.installing:
             done = len(set(self.installing) & {_normal(name) for name in present})
             stage = f"installing {len(self.installing)} packages"
@@ -208,7 +208,7 @@ def _run(
     environment: Mapping[str, str] | None = None,
     on_line: Callable[[str], None] = lambda _line: None,
 ) -> None:
-    """Run a command in the root of the clone; InstallFailed carries what it wrote."""
+    """Run a command in the root of the clone; InstallFailed has its output."""
     variables = {**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})}
     with subprocess.Popen(
         command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -12,7 +12,7 @@ from bench.load.raw_kafka import RawProducer
 HUB = "grown"
 SIZES = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
 _WARM_UP_S = 0.2
-# What stands before the payload of a frame, at most.
+# The largest size of a frame's header.
 _FRAME_HEAD_BYTES = 100
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 # Load of the second core: name, events in a batch, their size, requests in flight.

@@ -1,4 +1,4 @@
-"""What every curve needs: a node of its own, its processor time, and the form of a result."""
+"""Common parts of all curves: a node, its CPU time, and the format of a result."""
 
 import contextlib
 import tempfile
@@ -20,7 +20,7 @@ from hubmere.testing import Node
 
 T = TypeVar("T")
 
-# Rates that nothing here reaches: the quotas are counted as for any customer, and refuse nobody.
+# Rates that are never reached here: the quotas are counted as for any customer, and refuse nothing.
 _ENDLESS = 10**13
 _RATES = ("ingress_bytes", "ingress_events", "egress_bytes", "egress_events")
 _SETTINGS: Mapping[str, str | int | float | bool | Path | list[str]] = {
@@ -103,7 +103,7 @@ def a_node(tools: Tools, hubs: Mapping[str, int], durability: str = "os", **sett
         try:
             yield Subject(node)
         finally:
-            # What a stop costs is measured where it is meant to be; the data folder is thrown away anyway.
+            # The cost of a stop is measured elsewhere; the data folder is deleted anyway.
             node.kill()
 
 

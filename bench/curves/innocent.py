@@ -1,7 +1,7 @@
-"""An innocent client beside everything at once: recovery, retention, rebalances and full load.
+"""A normal client under full load: recovery, retention, rebalances and writes.
 
 1,000 partitions are opened for the first time after kill -9, retention visits all of them, 500 groups rebalance, and
-two hubs are written as fast as the node allows. Meanwhile one client publishes one event after another. What counts is
+two hubs are written as fast as the node allows. Meanwhile one client publishes one event after another. The results are
 its 99th percentile and the longest turn of the node's loop.
 """
 
@@ -25,7 +25,7 @@ from hubmere.node.stall_watch import FILE_VARIABLE, THRESHOLD_VARIABLE
 RECOVERED, INNOCENT, LOADED = "recovered", "innocent", ("loaded-a", "loaded-b")
 PARTITIONS, GROUPS = 1_000, 500
 P99_BAR_MS, TURN_BAR_MS = 50.0, 20.0
-# Batches in each of the partitions that are recovered, and the pause of the innocent client between two events.
+# Batches in each of the partitions that are recovered, and the pause of the client between two events.
 _BATCHES_EACH = 50
 _PAUSE_S = 0.005
 _RETENTION_S = 2.0
@@ -36,7 +36,7 @@ _REPORTED_MS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What the innocent client and the loop saw; `own` is without the time in which the loop had no processor."""
+    """The latency of the client and the turns of the loop; `own` is without the time in which the loop had no CPU."""
 
     waits_s: list[float]
     longest_turn_ms: float
@@ -90,7 +90,7 @@ def _fill(subject: Subject) -> None:
 
 
 class _Disturbance:
-    """What else the node has to do meanwhile; each method runs in a thread of its own."""
+    """The other load of the node; each method runs in a thread."""
 
     def __init__(self, tools: Tools, subject: Subject) -> None:
         self._tools = tools
@@ -125,7 +125,7 @@ class _Disturbance:
 
 
 def _run(tools: Tools, subject: Subject) -> tuple[list[float], _Disturbance]:
-    """Waits of the innocent client, and what was done beside it."""
+    """Latencies of the client, and the amount of other work."""
     beside, waits = _Disturbance(tools, subject), list[float]()
     small = produce_frame([(INNOCENT, [0])], batch_now(1, 100))
     with connected(subject.place, subject.password) as innocent, ThreadPoolExecutor() as pool:

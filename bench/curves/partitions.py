@@ -46,7 +46,7 @@ def open_all(subject: Subject, hub: str, count: int) -> None:
 
 
 def existing(tools: Tools) -> list[Curve]:
-    """Starts of a node with partitions that nobody has used."""
+    """Starts of a node with unused partitions."""
     starts = Curve(
         slug="partitions-existing",
         title="Partitions that exist, unused",

@@ -1,4 +1,4 @@
-"""Data that is kept, and what a crash costs: the first use of a log after kill -9."""
+"""The cost of a crash by the amount of data: the first use of a log after kill -9."""
 
 import time
 

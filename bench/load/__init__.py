@@ -1,1 +1,1 @@
-"""What the measurements of AMQP stand on: a raw client that is never the limit, a peer, and the machine's limits."""
+"""Common parts of the AMQP benchmarks: a raw client that is never the limit, other brokers, limits of the machine."""

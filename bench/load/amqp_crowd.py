@@ -1,7 +1,7 @@
 """Many AMQP connections with a link each, in one thread.
 
-The engine of `wire.amqp` opens connections and links; then transfers are patched bytes, and of what comes back only the
-kinds of the frames are read (AMQP 1.0, 2.3.1 and 2.8.14).
+The engine of `wire.amqp` opens connections and links; then transfers are patched bytes, and of incoming frames only the
+type is read (AMQP 1.0, 2.3.1 and 2.8.14).
 """
 
 import contextlib
@@ -90,7 +90,7 @@ class AmqpCrowd:
             self._add(client, link).next_id = link.session.next_delivery_id
 
     def attach_receivers(self, source: str) -> None:
-        """A link that reads what is published from now on, for each connection, with credit."""
+        """A link for each connection that reads new events, with credit."""
         for client in self._clients:
             link = client.receiver(source, from_now())
             flow = Flow(

@@ -1,7 +1,7 @@
 """Apache Kafka as a peer: one KRaft node with a heap of 1 GB, with and without TLS, from the jars of `make kafka-jars`.
 
-It has Kafka's own defaults: what is acknowledged lies in the page cache, as with `os` here. Nobody signs in. The node
-has its own folder and ports, and is gone after the `with` block.
+It has Kafka's own defaults: acknowledged events are in the page cache, as with `os` here. There is no authentication.
+The node has its own folder and ports, and ends with the `with` block.
 """
 
 import os
@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from hubmere.endpoints import certificates
 from hubmere.store.secrets import NodeSecrets, TlsFiles
 
-# How the broker is started is known to the tests that drive it.
+# The tests have the code that starts the broker.
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 
 from conformance.clients import Jars, NotInstalled, java_tool, kafka_jars
@@ -79,7 +79,7 @@ def apache_kafka(folder: Path, topics: Sequence[str], partitions: int) -> Iterat
 
 
 def _make_topics(bootstrap: str, topics: Sequence[str], partitions: int) -> None:
-    """Make topics, and see that every partition takes events: its leader is there a while after the answer."""
+    """Create topics, and wait until every partition accepts events: leaders are elected after the response."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     wished = [NewTopic(topic, num_partitions=partitions, replication_factor=1) for topic in topics]
     for made in admin.create_topics(wished).values():

@@ -1,4 +1,4 @@
-"""Many idle connections, and many links on a few: what each costs a node in memory.
+"""Memory of a node for many idle connections, and for many links on a few connections.
 
 The whole handshake of a connection is one block of bytes that never changes, so that opening thousands costs the client
 next to nothing (AMQP 1.0 lets a client go on before it is answered, 2.4.5 and 5.3.2).
@@ -42,7 +42,7 @@ def footprint(address: Address, pid: int, hub: str) -> Footprint:
     """Open idle connections with a session and a link each, then many more links on a few of them."""
     count = _allowed_connections()
     with contextlib.ExitStack() as stack:
-        # The first ones pay for what all share.
+        # The first ones include the cost of shared objects.
         first = [stack.enter_context(each) for each in _opened(address, hub, LINKED_CONNECTIONS)]
         base = private_bytes(pid)
         for each in _opened(address, hub, count):
@@ -60,7 +60,7 @@ def footprint(address: Address, pid: int, hub: str) -> Footprint:
 
 
 def _allowed_connections() -> int:
-    """As many as the limit on open files of a node, which inherits ours, has room for."""
+    """As many as the limit on open files of a node allows, which it inherits."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return CONNECTIONS if hard == resource.RLIM_INFINITY else min(CONNECTIONS, hard - _SPARE_FILES)
@@ -114,7 +114,7 @@ def _attach_more(made: socket.socket, hub: str, count: int) -> None:
 
 
 def _await_flows(made: socket.socket, count: int) -> None:
-    """Wait for the credit of so many links: whoever has it was let in."""
+    """Wait for the credit of a number of links: then they are attached."""
     data = b""
     while data.count(_FLOW) < count:
         more = made.recv(1 << 16)

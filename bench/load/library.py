@@ -1,7 +1,5 @@
-"""C code beside a benchmark: compiled for the length of a `with` block, called through `ctypes`.
-
-What drives a broker must never be its limit, so the inner loops of the clients are C. Without a compiler nothing is
-measured, and the benchmark says so.
+"""C code for a benchmark: compiled for a `with` block, called through `ctypes`. The client must never be the limit, so
+the inner loops of the clients are C. Without a compiler nothing is measured, and the benchmark says so.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""What the machine itself can do, and what a process uses of it: the baselines that the tables are read against."""
+"""The limits of the machine, and the resources of a process: the baselines of the tables."""
 
 import os
 import socket
@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 MB = 1_000_000
-# The prefix of what a process has for itself alone in its memory map's summary.
+# The prefix of private memory in the summary of a process's memory map.
 _PRIVATE = "Private_"
 
 
@@ -73,7 +73,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def private_bytes(pid: int) -> int:
-    """Memory that a process has for itself alone; what the kernel keeps for its sockets is not in it."""
+    """Private memory of a process, without the kernel's memory for its sockets."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(_PRIVATE))
 

@@ -122,7 +122,7 @@ def _publish(connection: socket.socket, size_bytes: int, in_flight: int, seconds
             raise BenchFailed("NATS closed the connection")
         text = rest + data
         count = text.count(_ACKNOWLEDGED)
-        # The end may hold a part of the name: it is looked at again with what follows, but counted once.
+        # The end may contain a part of the name: it is searched again with the next data, but counted once.
         rest = text[max(text.rfind(_ACKNOWLEDGED) + len(_ACKNOWLEDGED), len(text) - len(_ACKNOWLEDGED) + 1) :]
         acknowledged += count
         if time.perf_counter() - began < seconds:

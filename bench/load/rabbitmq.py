@@ -1,8 +1,8 @@
 """RabbitMQ as a peer: Debian's package, one node of its own on loopback, queues read and written over AMQP 1.0.
 
-A stream is what comes nearest to a partition: an append-only log whose writes are acknowledged from the page cache. The
-node has its own folder, ports and port mapper, so that a RabbitMQ that is in use on the machine is not touched, and is
-gone after the `with` block.
+A stream is most similar to a partition: an append-only log whose writes are acknowledged from the page cache. The
+node has its own folder, ports and port mapper, so that another RabbitMQ on the machine is not affected, and ends with
+the `with` block.
 """
 
 import os
@@ -18,7 +18,7 @@ from typing import Self
 from bench.load.library import BenchFailed
 from bench.load.raw_amqp import Address
 
-# The two kinds of queues that keep what they were given safe, which serve as names too.
+# The two durable kinds of queues; also used as names.
 STREAM, QUORUM = "stream", "quorum"
 _PROGRAMS = Path("/usr/lib/rabbitmq/bin")
 _START_SECONDS = 60.0
@@ -82,7 +82,7 @@ class RabbitMq:
         self.close()
 
     def close(self) -> None:
-        """Stop the node and its port mapper, and remove what they left."""
+        """Stop the node and its port mapper, and remove their files."""
         if self._process is not None:
             process, self._process = self._process, None
             process.terminate()

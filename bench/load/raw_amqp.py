@@ -211,12 +211,12 @@ class Client:
         return self._socket.fileno()
 
     def send(self, data: bytes) -> None:
-        """Send bytes beside the engine."""
+        """Send bytes without the engine."""
         assert self._socket is not None
         self._socket.sendall(data)
 
     def receive(self, size_bytes: int) -> bytes:
-        """Receive bytes beside the engine."""
+        """Receive bytes without the engine."""
         assert self._socket is not None
         data = self._socket.recv(size_bytes)
         if not data:
@@ -321,7 +321,7 @@ def delivery_template(link: Link, payload: bytes) -> _Template:
 
 
 def _pieces(link: Link, payload: bytes, message_format: int) -> Sequence[tuple[bytes, int]]:
-    """Whole frames, each with the length of what stands before its part of the payload."""
+    """Whole frames, each with the length of its header."""
     head = Transfer(
         handle=link.handle,
         delivery_id=_MARK,

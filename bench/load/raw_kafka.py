@@ -27,7 +27,7 @@ from hubmere.wire.kafka.messages.produce import (
 from hubmere.wire.kafka.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 SOURCE: Final = Path(__file__).with_name("produce.c")
-# A version that every broker of today speaks, in the flexible form that clients of today write.
+# A version that current brokers support, in the flexible format of current clients.
 _VERSION: Final = 9
 _ACKS_ALL: Final = -1
 _TIMEOUT_MS: Final = 30_000
@@ -151,11 +151,11 @@ def request_template(topic: str, batch: bytes, partitions: int) -> _Template:
 
 
 def _error_place(topic: str) -> int:
-    """Where the error code of an answer for one batch stands, from the answer's correlation id."""
+    """The position of the error code in a response for one batch, from the correlation id."""
     part = ProducePartitionResponse(index=0, error_code=_ERROR_MARK, base_offset=0)
     answer = ProduceResponse(topics=(ProduceTopicResponse(name=topic, partitions=(part,)),))
     frame = frame_response(PRODUCE, _VERSION, 0, answer)
-    return frame.index(_ERROR_MARK.to_bytes(2, "big")) - 4  # the frame's length stands before the correlation id
+    return frame.index(_ERROR_MARK.to_bytes(2, "big")) - 4  # the frame's length is before the correlation id
 
 
 def a_batch(count: int, size_bytes: int, now_ms: int) -> bytes:

@@ -1,7 +1,7 @@
 """librdkafka as a client that customers have, driven from C (`rdkafka.c`) so that no Python is measured.
 
-The library is the one that the confluent-kafka wheel carries. Settings are librdkafka's own, by name; what is not given
-is its default. Nothing here retries: what fails is `BenchFailed`.
+The library is the one that the confluent-kafka wheel carries. Settings are librdkafka's own, by name, with its
+defaults. Nothing here retries: a failure raises `BenchFailed`.
 """
 
 import ctypes

@@ -1,7 +1,7 @@
 """Send and receive with Apache Qpid Proton, a client that knows AMQP 1.0 and nothing of Event Hubs.
 
 It signs in with the name and the key of a rule. A hub is a target address, a partition of a consumer group a source.
-Events come settled: there is nothing to accept.
+Events are delivered settled: there is nothing to accept.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Create a hub with a consumer group and a key of its own with azure-mgmt-eventhub, show them, and take it all away."""
+"""Create a hub with a consumer group and a key of its own with azure-mgmt-eventhub, show them, and delete them."""
 
 import os
 import time

@@ -29,7 +29,7 @@ READING = "device STRING, time TIMESTAMP, temperature DOUBLE"
 BEGINNING = json.dumps({"offset": "-1", "seqNo": -1, "enqueuedTime": None, "isInclusive": True})
 # How much later than the youngest reading one may be and still count.
 LATENESS = "2 minutes"
-# What options of the source stand in which variables.
+# The options of the source, and the variables that hold them.
 VARIABLES = {
     "eventhubs.connectionString": "EVENTHUBS_CONNECTION_STRING",
     "eventhubs.endpoint": "EVENTHUBS_ENDPOINT",
@@ -51,7 +51,7 @@ def minutes(events: DataFrame) -> DataFrame:
 
 
 def append_once(table: Path, rows: pa.Table, query: str, number: int) -> None:
-    """Append a micro-batch to a Delta table, unless the table says that it is there."""
+    """Append a micro-batch to a Delta table, unless the table has it already."""
     if DeltaTable.is_deltatable(str(table)):
         last = DeltaTable(str(table)).transaction_version(query)
         if last is not None and last >= number:
@@ -61,7 +61,7 @@ def append_once(table: Path, rows: pa.Table, query: str, number: int) -> None:
 
 
 def start(events: DataFrame, place: dict[str, str], table: Path, checkpoint: Path, *, once: bool) -> StreamingQuery:
-    """Start the query; with `once` it ends when it has read what is there."""
+    """Start the query; with `once` it ends when it has read all stored events."""
 
     def keep(batch: DataFrame, number: int) -> None:
         query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
@@ -93,7 +93,7 @@ def read(spark: SparkSession, place: dict[str, str]) -> DataFrame:
 
 
 def main() -> None:
-    """Run until Ctrl-C, or to the end of what is there."""
+    """Run until Ctrl-C, or until all stored events are read."""
     parser = argparse.ArgumentParser(description="Telemetry, minute by minute, to a hub and to a Delta table.")
     parser.add_argument("--table", type=Path, required=True, help="folder of the Delta table")
     parser.add_argument("--checkpoint", type=Path, required=True, help="folder of the query's checkpoint")

@@ -1,8 +1,6 @@
-"""Hostile bytes for the AMQP engine.
-
-Oracle: nothing but signals comes out, whatever goes in; output stays in proportion to input; nothing is held beyond the
-limits; and the cut of the input does not change what is said. The corpus holds conversations of real clients' shape,
-which are mutated, and every input that once broke something.
+"""Hostile bytes for the AMQP engine. The test checks that only signals come out, that the output is in proportion to
+the input, that memory stays within the limits, and that the split of the input does not change the signals. The corpus
+holds conversations of real clients' shape, which are mutated, and every input that once broke something.
 """
 
 from __future__ import annotations
@@ -178,7 +176,7 @@ def _told(signals: list[Signal]) -> list[str]:
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=200) | VALUES.map(encode_value), st.integers(0, 199), st.integers(0, 255))
 def test_values_and_messages_are_refused_with_one_type_only(data: bytes, at: int, byte: int) -> None:
-    """What endpoints open themselves is as hostile as what the engine opens."""
+    """Values that endpoints decode themselves may be hostile, too."""
     damaged = data[:at] + bytes((byte,)) + data[at + 1 :]
 
     for read in (decode_value, skip_value, read_described, read_message, split_message):

@@ -68,7 +68,7 @@ def _feed_in_pieces(engine: Any, data: bytes, random: Random) -> int:
 @settings(deadline=None)
 @given(st.binary(max_size=2000), st.integers(0, 2**32))
 def test_random_bytes_break_the_stream_and_nothing_else(data: bytes, seed: int) -> None:
-    """Both ends survive a peer that speaks another protocol."""
+    """Both ends survive a peer with another protocol."""
     client = ClientConnection(client_id=None)
     _, version, cls = _REQUESTS[seed % len(_REQUESTS)]
     client.request(any_message(cls, version, Random(seed)), version)
@@ -128,7 +128,7 @@ def test_memory_stays_in_proportion_to_the_message(filler: bytes) -> None:
     size = 20_000
     tail = filler * (size // len(filler))
     worst = 0
-    # Derive every reader first: their source is not what is measured.
+    # Generate every reader first: code generation is not measured.
     readers = [(cls, reader_of(cls, version, api.is_flexible(version))) for api, version, cls in _MESSAGES]
 
     for _, reader in readers:

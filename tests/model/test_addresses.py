@@ -1,4 +1,4 @@
-"""Which host names and ports clients are told."""
+"""Which host names and ports a node advertises."""
 
 from hubmere.model.addresses import Addresses, AdvertisedListener
 from hubmere.model.connection_string import ConnectionString
@@ -32,7 +32,7 @@ def test_the_first_host_name_is_advertised_even_if_another_equals_the_namespace(
 
 
 def test_a_listener_has_the_address_that_it_advertises() -> None:
-    """As Kafka's advertised.listeners; the others tell the node's own."""
+    """As Kafka's advertised.listeners; the others have the node's own."""
     advertised = (AdvertisedListener("kafka", "broker.example", 19092), AdvertisedListener("amqps", "events.example"))
     node = addresses("localhost", advertised=advertised)
 

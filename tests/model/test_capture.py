@@ -31,7 +31,7 @@ def targets(*, has_account_folders: bool = False, **named: CapturePlace) -> Capt
     ],
 )
 def test_accounts_can_be_folders(account: str, container: str, url: str) -> None:
-    """With the setting for it, what was written for Azure lands in a folder named like its account."""
+    """With the setting for it, files for an Azure account are in a folder of the same name."""
     place = targets(has_account_folders=True).place_of(CaptureDestination(storage_account=account, container=container))
 
     assert place == CapturePlace(url=url)
@@ -59,7 +59,7 @@ def test_a_target_is_found_by_name_resource_id_or_url(account: str, container: s
 
 
 def test_storage_account_that_is_no_target_is_refused_with_the_setting_that_allows_it() -> None:
-    """Files that were meant for an account must not end in a folder of the node without anybody noticing."""
+    """Files for an account must not end unnoticed in a folder of the node."""
     wish = CaptureDestination(storage_account=RESOURCE_ID.format("lake"), container="box")
 
     for known in (targets(), targets(bucket=BUCKET)):
@@ -137,7 +137,7 @@ def test_the_old_data_lake_fields_name_a_target_too() -> None:
     ],
 )
 def test_files_never_go_where_the_operator_did_not_point(account: str, container: str) -> None:
-    """Whoever manages a hub need not be whoever runs the machine."""
+    """The manager of a hub is not always the operator of the machine."""
     with pytest.raises(InvalidArgument) as refusal:
         targets(blob=BLOB, bucket=BUCKET).place_of(CaptureDestination(storage_account=account, container=container))
 
@@ -177,5 +177,5 @@ def test_what_is_no_place_is_refused(text: str) -> None:
     [("a/b", True), ("", True), ("a..b", True), ("../a", False), ("a/./b", False), ("/a", False), ("a\\b", False)],
 )
 def test_a_path_stays_below_what_it_is_joined_to(path: str, is_inside: bool) -> None:
-    """Name formats and containers come from whoever manages a hub."""
+    """Name formats and containers come from managers of hubs."""
     assert is_path_inside(path) is is_inside

@@ -1,4 +1,4 @@
-"""The nouns: status, rights, keys of entities, and what they never show."""
+"""Entities: status, rights and keys, and secrets that they never show."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def test_status_says_what_may_happen(status: Status, send: bool, receive: bool, 
 
 
 def test_every_status_is_in_the_table() -> None:
-    """A new status must say what it allows."""
+    """A new status must be in the table of allowed operations."""
     assert {row[0] for row in STATUS_TABLE} == set(Status)
 
 

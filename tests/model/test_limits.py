@@ -177,7 +177,7 @@ ELSEWHERE = {
     ("tier", "use", "taken", "refused"), [row[1:] for row in ROWS], ids=[f"{row[0]}-{row[1]}" for row in ROWS]
 )
 def test_limit_is_held_to(tier: Tier, use: Callable[[Tier, int], None], taken: int | None, refused: int | None) -> None:
-    """The last number that the service takes is taken, the next one is refused."""
+    """The last number that the service accepts is accepted, the next one is refused."""
     if taken is not None:
         use(tier, taken)
     if refused is not None:
@@ -209,7 +209,7 @@ _CHECKS = {"check_limit": 3, "check_count": 3, "check_range": 4, "LimitReached":
     ],
 )
 def test_a_refusal_names_the_setting_that_lifts_the_limit(refusal: LimitReached) -> None:
-    """Whoever runs the node may change it, which nobody can in the service."""
+    """The operator may change it, which is not possible in the service."""
     assert refusal.setting in Limits.__dataclass_fields__
     assert f"limits.{refusal.setting}" in refusal.text()
     assert "--as unlimited" in refusal.text()

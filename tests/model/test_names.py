@@ -1,4 +1,4 @@
-"""Names: what is taken, what is refused and what the refusal says."""
+"""Names: accepted and refused ones, and the texts of refusals."""
 
 from collections.abc import Callable
 
@@ -72,7 +72,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("kind", "text"), ACCEPTED)
 def test_name_inside_the_rules_is_kept_as_given(kind: str, text: str) -> None:
-    """Names are case-preserving: what was given is what is shown."""
+    """Names keep their case."""
     assert PARSERS[kind](text) == text
 
 

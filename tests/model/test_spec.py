@@ -1,4 +1,4 @@
-"""From a wish to an entity: defaults, ranges and tier limits."""
+"""From a spec to an entity: defaults, ranges and tier limits."""
 
 import base64
 from dataclasses import replace
@@ -67,7 +67,7 @@ def test_new_hub_without_settings_has_the_defaults_of_the_service() -> None:
 
 
 def test_two_hubs_of_one_name_have_different_ids() -> None:
-    """A hub made anew must not find the old one's logs, nor Kafka clients the old topic."""
+    """A hub that is created again must not use the old one's logs, nor Kafka clients the old topic."""
     first, second = a_hub(), a_hub()
 
     assert first.uid != second.uid
@@ -189,7 +189,7 @@ def test_archive_name_format_needs_all_nine_tokens() -> None:
 
 
 def test_capture_that_is_off_is_kept_as_it_is() -> None:
-    """The portal stores a half-filled description; it is judged when it is turned on."""
+    """The portal stores an incomplete description; it is checked when Capture is enabled."""
     off = CaptureDescription(enabled=False, interval_s=1)
 
     assert a_hub(spec=HubSpec(capture=off)).capture == off
@@ -278,7 +278,7 @@ def test_key_can_be_brought_but_not_of_any_length() -> None:
 
 
 def test_rule_with_other_rights_keeps_its_keys() -> None:
-    """Changing rights must not break whoever holds a key."""
+    """Changing rights must not break clients with a key."""
     rule = a_rule(a_hub(), rights=Rights.SEND)
 
     changed = spec.with_rights(rule, Rights.LISTEN, now_ms=NOW_MS)

@@ -48,7 +48,7 @@ QUOTAS: list[tuple[str, object, object, object, object]] = [
 
 
 def test_every_limit_has_a_row_here() -> None:
-    """A number that nobody compared with the service's is a guess."""
+    """Every number must be compared with the service's."""
     assert [row[0] for row in QUOTAS] == list(UNLIMITED.__dataclass_fields__)
 
 
@@ -164,7 +164,7 @@ def test_a_node_without_a_setting_has_the_message_limits_and_no_quotas() -> None
 
 
 def test_a_basic_namespace_of_a_node_without_a_setting_keeps_its_features() -> None:
-    """Whoever asks for the tier wants to see what it lacks."""
+    """A user of the tier expects its missing features."""
     opened = limits_for(Profile.OPEN, Tier.BASIC)
 
     assert opened.publication_bytes == 256 * 1024

@@ -64,7 +64,7 @@ def decoded(
     position: int = UNKNOWN_POSITION,
     aborted: tuple[tuple[int, int], ...] = (),
 ) -> list[dict[str, Any]]:
-    """The rows of batches; the interpreted decoder and its compiled twin must give the very same arrays."""
+    """The rows of batches; the interpreted and the compiled decoder must give the same arrays."""
     answer = fetched(*batches, position=position, aborted=aborted)
     interpreted = list(decode(answer, 3, start, end, schema, columns_of=Columns))
     compiled = list(decode(answer, 3, start, end, schema, columns_of=compiled_columns()))

@@ -24,7 +24,7 @@ MASTER: Final = "org.apache.spark.deploy.master.Master"
 WORKER: Final = "org.apache.spark.deploy.worker.Worker"
 EXECUTOR: Final = "CoarseGrainedExecutorBackend"
 PYTHON_WORKER: Final = "pyspark.daemon"
-# One core for each, so that there are two of them, and one goes on while the other dies.
+# One core for each, so that there are two of them, and one continues while the other dies.
 EXECUTORS: Final = 2
 QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SETTINGS: Final = {
@@ -120,7 +120,7 @@ def conf_words(settings: Mapping[str, str]) -> list[str]:
 
 
 def python_without_package(folder: Path) -> str:
-    """A Python that has everything that the package needs, and not the package: as on a cluster of somebody else."""
+    """A Python with the dependencies of the package, but without the package."""
     path = folder / "python-without-package"
     base = Path(sys.base_exec_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
     # Packages of the environment are found, links from it to source trees are not.

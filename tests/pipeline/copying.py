@@ -1,4 +1,4 @@
-"""A query that copies one hub to another, as tests start it and kill it; also a program of its own, to be killed whole.
+"""A query that copies one hub to another, for tests that kill it; also as a program.
 
 python -m pipeline.copying TOLD, or spark-submit copying.py TOLD --submitted, where TOLD is a file with
 {"source": {...}, "target": {...}, "checkpoint": "..."}
@@ -17,7 +17,7 @@ SUBMITTED = "--submitted"
 
 
 def start_copy(spark: SparkSession, source: dict[str, str], target: dict[str, str], checkpoint: Path) -> StreamingQuery:
-    """Copy everything that is there, event by event into the partition of the same number, then end."""
+    """Copy all stored events to the partitions with the same numbers, then end."""
     return (
         spark.readStream.format("eventhubs")
         .options(**source)

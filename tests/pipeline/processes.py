@@ -8,7 +8,7 @@ from random import Random
 
 
 def family(ancestor: int) -> dict[int, str]:
-    """A process and all below it, with their command lines; Spark's daemons have groups of their own."""
+    """A process and its descendants, with their command lines; Spark's daemons have their own process groups."""
     parents: dict[int, int] = {}
     commands: dict[int, str] = {}
     for folder in Path("/proc").glob("[0-9]*"):

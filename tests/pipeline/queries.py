@@ -41,7 +41,7 @@ def texts(rows: DataFrame) -> list[str]:
 
 
 def run_stream(spark: SparkSession, options: dict[str, str], out: Path, checkpoint: Path) -> list[int]:
-    """Read everything that is there into files, then end; gives the rows of each micro-batch."""
+    """Read all stored events into files, then end; returns the rows of each micro-batch."""
     query = (
         spark.readStream.format("eventhubs")
         .options(**options)

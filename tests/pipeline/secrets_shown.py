@@ -16,7 +16,7 @@ _LEAST_PART = 8
 
 
 def shown(secrets: Mapping[str, str], texts: Mapping[str, str]) -> list[str]:
-    """Which secret stands in which text; none is as it should be. The list does not show them again."""
+    """Which secret is in which text; there should be none. The result does not contain the secrets."""
     telling = {secret: _telling_part(value) for secret, value in secrets.items()}
     return [f"{secret} in {place}" for place, text in texts.items() for secret, part in telling.items() if part in text]
 
@@ -34,7 +34,7 @@ def texts_of(paths: Iterable[Path]) -> dict[str, str]:
 
 
 class CommandLines:
-    """Collects the command lines of a process and all below it, from a thread of its own."""
+    """Collects the command lines of a process and its descendants, in a thread."""
 
     def __init__(self, ancestor: int) -> None:
         self._ancestor = ancestor

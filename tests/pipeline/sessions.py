@@ -15,7 +15,7 @@ SETTINGS = {
     "spark.driver.memory": "768m",
     # Small, so that a result that grows with the data fails here and not at a user's 1 GiB.
     "spark.driver.maxResultSize": "16m",
-    # A JVM that lives for seconds: quick to start, with one thread that collects.
+    # Options for a short-lived JVM: fast start, and one garbage collector thread.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",

@@ -1,7 +1,8 @@
-"""Everything that the pipeline does, as loud as it can be: what it says is searched for secrets.
+"""Runs every function of the pipeline with all logs on; the output is searched for secrets.
 
 python -m pipeline.talkative TOLD, where TOLD is a file with the options of a hub, of another one and of one with a
-wrong key, the address of a plan server with its token, and a folder. Failures are wanted: their texts are shown whole.
+wrong key, the address of a plan server with its token, and a folder. Failures are expected: their full texts are
+printed.
 """
 
 import json

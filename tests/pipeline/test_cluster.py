@@ -1,4 +1,5 @@
-"""A real Spark cluster: source and sink run on executors of their own, which die by kill -9, and source equals sink.
+"""A real Spark cluster: source and sink run on executors that are killed with kill -9, and the sink has the same events
+as the source.
 
 Two deaths under Capture here, many and those of a query with `--torture` (`make torture`); `test_crash.py` has the few
 deaths of a query's workers, driver and node.
@@ -77,7 +78,7 @@ def submitted(cluster: Cluster, copying: Copying, folder: Path) -> "Iterator[sub
 
 
 def assert_hidden(cluster: Cluster, node: Node, *logs: Path) -> None:
-    """No key and no token of the node stands in any log of the cluster, or on a command line of it."""
+    """No key and no token of the node is in a log or on a command line of the cluster."""
     key = node.connection_string.rpartition("SharedAccessKey=")[2]
     texts = texts_of([*cluster.logs(), *logs])
     assert any(" INFO " in text for place, text in texts.items() if place.endswith("/stderr"))
@@ -153,7 +154,7 @@ def publish_files(hubs: Hubs, name: str) -> int:
 
 @contextmanager
 def capturing(cluster: Cluster, node: Node, folder: Path) -> "Iterator[subprocess.Popen[bytes]]":
-    """The command as a user gives it, on the cluster, for what is there."""
+    """The command of a user, on the cluster, for all stored events."""
     words = ["--node", node.http, "--master", cluster.url, "--checkpoint-location", str(folder / "checkpoints")]
     further = [f"--spark={word}" for word in conf_words(SETTINGS)]
     with (folder / "job.log").open("ab") as out:

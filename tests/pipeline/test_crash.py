@@ -52,7 +52,7 @@ def run_under_deaths(spark: SparkSession, copying: Copying, deaths: int, kill: C
         try:
             query = start_copy(spark, *copying.options, copying.checkpoint)
         except Py4JJavaError:
-            # A worker that was killed at rest is noticed by whoever wants it next: Spark's planner, for instance.
+            # The death of an idle worker is noticed at its next use, for example by Spark's planner.
             continue
         while killed < deaths and copying.await_open_batch(partial(_has_ended, query)) is not None:
             kill()
@@ -65,7 +65,7 @@ def run_under_deaths(spark: SparkSession, copying: Copying, deaths: int, kill: C
 def test_node_that_is_killed_under_a_query_costs_no_event(
     spark: SparkSession, disk_hubs: Hubs, tmp_path: Path, deaths: Callable[[int, int], int]
 ) -> None:
-    """In the middle of micro-batches; it comes back on the same ports."""
+    """During micro-batches; it is started again on the same ports."""
     wanted = deaths(3, 40)
     copying = Copying(disk_hubs, wanted, tmp_path)
 
@@ -123,7 +123,7 @@ def test_worker_that_is_killed_is_replaced_without_a_trace(spark: SparkSession, 
 
 
 def start_program(copying: Copying) -> "subprocess.Popen[bytes]":
-    """The query as a program with a JVM of its own."""
+    """The query as a program with its own JVM."""
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     return subprocess.Popen(
         [sys.executable, "-m", "pipeline.copying", str(copying.write_arguments())],

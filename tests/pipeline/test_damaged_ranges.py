@@ -88,7 +88,7 @@ def _without(lost: Sequence[int], end: int = END) -> list[int]:
     ],
 )
 def test_a_query_over_damaged_events_fails_and_names_them(damaged: Hubs, start: int, end: int, named: str) -> None:
-    """It used to go on as if there had been nothing, although `failOnDataLoss` is true by default."""
+    """It used to skip them silently, although `failOnDataLoss` is true by default."""
     with pytest.raises(DataLost) as raised:
         _sequences(damaged, (start, end))
 
@@ -144,7 +144,7 @@ def test_markers_and_aborted_transactions_are_no_loss(tmp_path: Path) -> None:
 
 
 def test_numbers_that_compaction_took_are_no_loss(tmp_path: Path) -> None:
-    """On a compacted hub nobody can tell them from damage, and every query would fail."""
+    """On a compacted hub they cannot be distinguished from damage, and every query would fail."""
     data = tmp_path / "data"
     with Node(data=data) as node:
         _create_compacted(node)

@@ -182,7 +182,7 @@ def test_batch_that_cannot_be_read_is_left_out_and_reported(caplog: pytest.LogCa
 
 
 def test_only_wanted_columns_are_made_in_their_order() -> None:
-    """A query that names its columns pays for those."""
+    """Only the requested columns are decoded."""
     schema = pa.schema([SCHEMA.field("sequenceNumber"), SCHEMA.field("body")])
 
     rows = decoded(kafka_batch(plain(2)), schema=schema)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hubmere.pipeline.early_worker import write_script
 
-# Stands in for PySpark on a busy machine: its import ends only when the test says so, then it connects as PySpark does.
+# Simulates PySpark on a busy machine: its import ends when the test allows it, then it connects as PySpark does.
 SLOW_MODULE = """
 import os, socket, sys
 open(os.environ["GO"]).read()

@@ -23,7 +23,7 @@ BACKLOGS = st.dictionaries(st.integers(0, 31), st.integers(0, 5_000_000), min_si
 
 
 def test_checkpoint_has_the_shape_of_the_connector() -> None:
-    """A query that ran with Microsoft's connector goes on from its own checkpoint, which has no id of the hub."""
+    """A query that used Microsoft's connector continues from its checkpoint, which has no id of the hub."""
     offset = HubOffset(hub="orders", id=None, next={1: 20, 0: 10})
 
     assert offset.to_json() == {"orders": {"0": 10, "1": 20}}
@@ -81,7 +81,7 @@ def test_query_goes_on_where_it_stopped_and_takes_new_partitions_from_their_begi
 
 
 def test_what_is_gone_is_named() -> None:
-    """Retention that passed the query, and a hub that was made anew."""
+    """Events that retention deleted, and a hub that was created again."""
     starts, lost = resume({0: 5, 1: 50}, {0: Bounds(8, 10), 1: Bounds(0, 4)})
 
     assert starts == {0: 8, 1: 0}

@@ -59,7 +59,7 @@ def test_names_are_read_in_any_case_and_without_prefix() -> None:
 
 
 def test_connectors_own_options_do_no_harm() -> None:
-    """An option map goes on working unchanged."""
+    """An existing option map works unchanged."""
     given = dict.fromkeys(WITHOUT_EFFECT, "1")
 
     assert options(**given) == options()
@@ -76,7 +76,7 @@ def test_connectors_own_options_do_no_harm() -> None:
     ],
 )
 def test_misspelt_option_is_refused_with_the_name_that_was_meant(name: str, nearest: str) -> None:
-    """A limit or a position that nobody reads would change what a query does, in silence."""
+    """Ignoring a limit or a position would silently change the query."""
     with pytest.raises(InvalidOption, match=rf"'{name}'.*did you mean.*{nearest}"):
         read_options({"eventhubs.connectionString": SERVICE, name: "1"})
 
@@ -96,7 +96,7 @@ def test_options_that_spark_adds_pass() -> None:
 
 
 def test_consumer_group_is_read() -> None:
-    """The group under which a stream tells its progress; the default one is everybody's."""
+    """The group under which a stream reports its progress; the default group is shared by all."""
     assert options(consumerGroup="reports").group == "reports"
     assert options(consumerGroup="$default").group is None
 
@@ -109,7 +109,7 @@ def test_times_are_read_as_the_documentation_writes_them() -> None:
 
 
 def test_endpoint_and_trust_can_be_given() -> None:
-    """A node on ports of its own, behind its own certificate authority."""
+    """A node with other ports and its own certificate authority."""
     read = options(endpoint="127.0.0.1:19093", caFile="/etc/ca.pem")
 
     assert read.account.address == KafkaAddress(host="127.0.0.1", port=19093, is_secure=True, ca_file="/etc/ca.pem")

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DEVICES, MINUTES, SECONDS_BETWEEN = 4, 5, 10
 PER_MINUTE = 60 // SECONDS_BETWEEN
-# A JVM, a catalog and four streams, beside whatever else the machine does.
+# A JVM, a catalog and four streams, on a busy machine.
 RUN_SECONDS = 300
 JVM = "spark.driver.extraJavaOptions"
 QUIET = (
@@ -51,7 +51,7 @@ def reading(device: int, after: timedelta) -> bytes:
 
 
 def publish_minutes(hubs: Hubs, minutes: range) -> None:
-    """Every device's readings of some minutes, and what is no reading."""
+    """Readings of every device for some minutes, and events that are not readings."""
     for device in range(DEVICES):
         times = [
             timedelta(minutes=minute, seconds=second) for minute in minutes for second in range(0, 60, SECONDS_BETWEEN)
@@ -91,9 +91,8 @@ def rows_of(project: Path, table: str) -> int:
 def test_pipeline_takes_events_to_tables_and_closed_minutes_back_to_a_hub(
     fleet: Hubs, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Bronze holds everything, silver what is a reading, and each closed minute is an event once.
-
-    With `--torture` the project runs again on more readings: nothing is there twice.
+    """Bronze has every event, silver the readings, and each closed minute is published once. With `--torture` the
+    project runs again on more readings: nothing is duplicated.
     """
     project = tmp_path / "telemetry"
     subprocess.run([sys.executable, "-m", "hubmere", "pipeline", "init", str(project)], check=True, capture_output=True)

@@ -220,7 +220,7 @@ def test_partition_that_is_not_there_is_refused(hubs: Hubs) -> None:
 
 
 def test_partition_key_that_is_too_long_is_refused() -> None:
-    """The service's limit holds for every way in."""
+    """The service's limit applies to every protocol."""
     with pytest.raises(InvalidArgument, match="partition key"):
         list(read_rows([{"body": "x", "partitionKey": "k" * 129}], ("body", "partitionKey")))
 

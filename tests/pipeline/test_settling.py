@@ -1,4 +1,4 @@
-"""What a task tells the garbage collector of its worker."""
+"""Exempting modules from the garbage collection of a worker."""
 
 import subprocess
 import sys

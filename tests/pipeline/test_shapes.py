@@ -20,7 +20,7 @@ PARTITIONS, RUN, LARGE_BODY_BYTES = 32, 5000, 1_000_000
 def test_hub_of_many_partitions_of_which_one_holds_nearly_all_is_read_in_even_tasks(
     spark: SparkSession, hubs: Hubs
 ) -> None:
-    """One partition is cut, the others are put together; every event is there once."""
+    """One partition is split, the others are merged; every event is read once."""
     hub = hubs.new(PARTITIONS)
     runs = -(-2 * MIN_EVENTS_PER_TASK // RUN)
     hubs.publish(hub, 0, *(bodies(RUN, f"{run}") for run in range(runs)))
@@ -37,7 +37,7 @@ def test_hub_of_many_partitions_of_which_one_holds_nearly_all_is_read_in_even_ta
 
 
 def test_large_and_empty_events_go_from_hub_to_hub(spark: SparkSession, hubs: Hubs) -> None:
-    """The largest that a publication may be, beside events without a byte."""
+    """Publications of the largest size, and empty events."""
     source, target = hubs.new(1), hubs.new(1)
     large = [bytes([number]) * LARGE_BODY_BYTES for number in range(3)]
     hubs.publish(source, 0, [large[0]], [b"", b"small"], [large[1]], [large[2]], [b""])

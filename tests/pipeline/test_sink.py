@@ -1,4 +1,4 @@
-"""Writing to a hub from a real Spark: what is repeated is there once."""
+"""Writing to a hub from a real Spark: repeats are stored once."""
 
 from collections.abc import Iterable, Iterator
 
@@ -61,7 +61,7 @@ def test_task_that_is_tried_again_leaves_no_duplicate(spark: SparkSession, hubs:
 
 
 def test_batch_that_is_repeated_under_its_name_leaves_no_duplicate(spark: SparkSession, hubs: Hubs) -> None:
-    """`foreachBatch` writes batches; the number of the micro-batch in `writeId` tells a repeat from a new one."""
+    """`foreachBatch` writes batches; the number of the micro-batch in `writeId` identifies a repeat."""
     hub = hubs.new(partitions=2)
     writer = spark.range(5).selectExpr("cast(id as string) as body").coalesce(1).write.format("eventhubs")
 

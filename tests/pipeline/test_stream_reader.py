@@ -282,7 +282,7 @@ def test_hub_that_was_made_anew_is_noticed(hubs: Hubs, a_reader: Readers) -> Non
 
 
 def test_recreated_hub_is_not_read_from_the_old_offset(hubs: Hubs, a_reader: Readers) -> None:
-    """The new hub has as many events as the query had read of the old one; nothing but its id tells them apart."""
+    """The new hub has as many events as the query had read of the old one; only the id differs."""
     hub = hubs.new(partitions=1)
     hubs.publish(hub, 0, bodies(3, "old"))
     reader = a_reader(hub)
@@ -387,7 +387,7 @@ def committed(hubs: Hubs, hub: str, group: str, partitions: int) -> list[int]:
 
 
 def test_progress_is_reported_under_the_consumer_group(hubs: Hubs, a_reader: Readers) -> None:
-    """So that lag can be watched with any Kafka tool; the checkpoint alone decides what is read."""
+    """So that any Kafka tool shows the lag; only the checkpoint decides what is read."""
     hub = hubs.node.create_hub(partitions=2, groups=["reports"])
     hubs.publish(hub, 1, bodies(5))
     reader = a_reader(hub, consumerGroup="Reports")

@@ -45,7 +45,7 @@ PATIENCE_S = 240.0
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
-    """A node of its own, with what it captured kept for the test to read."""
+    """A separate node whose captured files the test reads."""
     hubs = [HubSetting(name="orders", partition_count=2), HubSetting(name="other", partition_count=1)]
     with Node(hubs=hubs, data=tmp_path / "data") as running:
         yield running
@@ -121,7 +121,7 @@ def state(node: Node, hub: str = "orders") -> dict[str, Any]:
 
 
 def until(condition: Callable[[], bool], node: Node) -> None:
-    """Wait for something of the job, and say what it said when it does not come."""
+    """Wait for a state of the job; a failure shows the job's log."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         job_log = node.data / "capture" / "job.log"
@@ -235,7 +235,7 @@ def kill_group(pid: int) -> None:
 
 
 def test_a_node_that_cannot_run_the_job_serves_and_says_why(tmp_path: Path) -> None:
-    """Java that is too old: one clear sentence, and everything else goes on."""
+    """Java is too old: one clear sentence, and everything else works."""
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")

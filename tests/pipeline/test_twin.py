@@ -1,4 +1,4 @@
-"""The decoder and its compiled twin give the same arrays for anything that a log can hold."""
+"""The interpreted and the compiled decoder give the same arrays for any log."""
 
 from random import Random
 
@@ -47,7 +47,7 @@ def test_any_kafka_record_gives_the_same_row(
     )
 )
 def test_any_written_row_gives_the_same_row(rows: list[tuple[bytes | None, str | None, dict[str, str]]]) -> None:
-    """What the sink writes is what the source reads."""
+    """The source reads the rows of the sink."""
     batch = [record_of(index, body, key, properties.items()) for index, (body, key, properties) in enumerate(rows)]
 
     found = decoded(kafka_batch(batch))
@@ -83,7 +83,7 @@ def test_damaged_batch_is_left_out_by_both_and_leaves_no_trace(seed: int) -> Non
 
 
 def test_record_with_many_headers_gives_the_same_row() -> None:
-    """More than the twin holds in one place."""
+    """More than the compiled decoder's fixed table holds."""
     headers = tuple((f"name {number}", b"%d" % number) for number in range(100))
 
     (row,) = decoded(kafka_batch([Record(0, NOW_MS, None, b"x", headers)]))

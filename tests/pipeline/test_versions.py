@@ -20,7 +20,7 @@ PARTITIONS = 3
 
 
 def test_batch_gives_every_column_of_every_event(spark: SparkSession, hubs: Hubs) -> None:
-    """Bodies that are there, empty or null; keys and properties that some events have and others do not."""
+    """Bodies with content, empty or null; some events with keys and properties, others without."""
     hub = hubs.new(PARTITIONS)
     records = [
         record_of(0, b"keyed", "device", (("color", "red"), ("none", None))),

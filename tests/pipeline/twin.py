@@ -27,7 +27,7 @@ setup(ext_modules=cythonize([Extension("_decode", ["_decode.pyx"])], quiet=True)
 
 
 def compiled_columns() -> Callable[[str, Collection[str]], Columns]:
-    """`Columns` of the compiled twin."""
+    """`Columns` of the compiled decoder."""
     return cast("Callable[[str, Collection[str]], Columns]", compiled_twins().Columns)
 
 

@@ -57,7 +57,7 @@ def test_sign_in_leads_back_to_the_page_that_was_asked_for(harness: PortalHarnes
     "page", ["https://evil.example/", "//evil.example", "/\\evil", "/n/\\evil", "/n/é", "/n/\r\nx"]
 )
 def test_sign_in_leads_to_no_other_site(harness: PortalHarness, page: str) -> None:
-    """The address of the next page comes from the link, which anybody may have written."""
+    """The address of the next page comes from the link, which an attacker may have written."""
     assert sign_in(harness.portal(), ADMIN_TOKEN, next_page=page).header("location") == "/portal/"
 
 
@@ -133,7 +133,7 @@ def test_wrong_credential_is_refused_without_being_repeated(harness: PortalHarne
     ],
 )
 def test_refused_sign_in_says_what_is_expected(harness: PortalHarness, credential: str, message: str) -> None:
-    """A person who pasted the wrong text must know what the right one looks like."""
+    """A person who pasted the wrong text must see what is expected."""
     assert message in sign_in(harness.portal(), credential).body
 
 

@@ -72,7 +72,7 @@ def test_longer_ranges_are_means(harness: PortalHarness, names: tuple[str, str])
 
 
 def test_history_survives_a_restart(harness: PortalHarness, names: tuple[str, str]) -> None:
-    """What is flushed is there for the next process."""
+    """Flushed rows are read by the next process."""
     record(harness, 20, events_per_second=1)
     asyncio.run(harness.recorder.flush())
     restarted = Recorder(harness.broker, harness.clock, harness.sampler, harness.history)
@@ -143,7 +143,7 @@ class _FullDisk(MemoryHistory):
 
 
 def test_full_disk_costs_history_only(harness: PortalHarness, caplog: pytest.LogCaptureFixture) -> None:
-    """The node goes on, and says so once."""
+    """The node continues, and logs it once."""
     recorder = Recorder(harness.broker, harness.clock, harness.sampler, _FullDisk())
 
     for _ in range(3):
@@ -156,7 +156,7 @@ def test_full_disk_costs_history_only(harness: PortalHarness, caplog: pytest.Log
 
 
 def test_series_of_deleted_hubs_are_deleted_within_an_hour(harness: PortalHarness, names: tuple[str, str]) -> None:
-    """Uids are never used again, so nobody could look at them."""
+    """Uids are never used again, so these series cannot be shown."""
     record(harness, 2, events_per_second=1)
     asyncio.run(harness.recorder.flush())
     harness.do(lambda done: harness.manager.delete_hub("hubmere", "orders", harness.actor(), done))

@@ -122,7 +122,7 @@ def test_range_of_time_and_of_sequence_numbers(harness: PortalHarness) -> None:
 
 
 def test_work_of_a_page_is_bounded_and_continues(harness: PortalHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rare match in a large hub must not occupy the node; there is more, and the page says so."""
+    """A rare match in a large hub must not block the node; the page shows that there is more."""
     monkeypatch.setattr(scan, "MAX_SCANNED_EVENTS", 200)
     harness.publish(b"rare")
     for _ in range(5):

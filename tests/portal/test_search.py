@@ -1,4 +1,4 @@
-"""Look-ups and the live tail over a hub."""
+"""Reading pages of a hub, and the live tail."""
 
 import contextlib
 
@@ -79,7 +79,7 @@ def test_tail_shows_what_comes_after_it_began(harness: PortalHarness) -> None:
 
 
 def test_tail_skips_what_is_too_fast_and_says_so(harness: PortalHarness) -> None:
-    """A flood is not opened event by event for a page that nobody could read."""
+    """A page cannot show every event of a flood."""
     tail = Tail(harness.a_page_context(), harness.hub.view, (0,))
     tail.start()
 

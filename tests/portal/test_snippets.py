@@ -1,4 +1,4 @@
-"""The code that a hub's page offers is run as it stands: each family of clients publishes with it."""
+"""The code snippets of a hub's page are run unchanged: each family of clients publishes with them."""
 
 import os
 import re

@@ -46,7 +46,7 @@ def test_limit_is_exact(codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", _REAL)
 def test_bomb_does_not_take_more_memory_than_the_limit(codec: Codec) -> None:
-    """A kilobyte that claims to be 200 MiB costs no more than what is allowed."""
+    """A kilobyte that claims to be 200 MiB uses no more than the allowed memory."""
     bomb = compress(codec, bytes(200 * 1024 * 1024))
     limit = 1024 * 1024
     tracemalloc.start()
@@ -90,7 +90,7 @@ def test_our_snappy_is_framed_as_xerial_frames_it() -> None:
 
 @pytest.mark.parametrize("tail", ["00", "7fffffff", "ffffffff", "00000003 ffffff"])
 def test_broken_xerial_block_is_refused(tail: str) -> None:
-    """A block's length is held against the bytes that are left."""
+    """A block's length is compared with the remaining bytes."""
     packed = compress(Codec.SNAPPY, b"data") + bytes.fromhex(tail)
 
     with pytest.raises(UnreadableRecords):
@@ -112,5 +112,5 @@ def test_unknown_codec_is_refused(codec: int) -> None:
 
 
 def test_default_limit_is_the_named_one() -> None:
-    """64 MiB: sixteen times the largest frame that is taken."""
+    """64 MiB: sixteen times the largest accepted frame."""
     assert MAX_DECOMPRESSED_BYTES == 64 * 1024 * 1024

@@ -93,7 +93,7 @@ def test_run_accepts_what_the_rules_accept(changes: dict[str, int], is_sealed: b
 
 
 def has_three_records(header: BatchHeader) -> bool:
-    """Whether the header says what the records are: three, and not compressed."""
+    """Whether the header matches the records: three, and not compressed."""
     return header.record_count == 3 and not header.attributes & CODEC_MASK and header.attributes <= CODEC_MASK | 0x18
 
 

@@ -1,4 +1,4 @@
-"""Record batches: bytes by hand, bytes from foreign builders, what a producer may send, and markers."""
+"""Record batches: bytes by hand, bytes from foreign builders, validation, and markers."""
 
 import struct
 from typing import Any
@@ -108,7 +108,7 @@ def test_long_batch_survives_a_round_trip() -> None:
 
 
 def test_append_time_is_the_time_of_every_record() -> None:
-    """LogAppendTime: max_timestamp stands for all of them."""
+    """LogAppendTime: max_timestamp applies to all of them."""
     batch = patched(encode_batch(some_records(2), attributes=APPEND_TIME), ">q", 35, 1_800_000_000_000)
 
     records = decode_records(batch)
@@ -128,7 +128,7 @@ def test_compacted_batch_keeps_its_range_of_offsets() -> None:
 
 
 def test_header_key_that_is_not_text_does_not_hide_the_record() -> None:
-    """Kafka's own readers replace what they cannot read."""
+    """Kafka's own readers replace invalid text."""
     batch = bytearray(encode_batch([a_record(headers=(("k", b"v"),))]))
     batch[-3:-2] = b"\xff"
 
@@ -248,7 +248,7 @@ def test_our_batches_are_read_by_kafka_python(codec: Codec) -> None:
 
 
 def test_record_set_is_split_into_views_of_its_batches() -> None:
-    """Splitting looks at lengths only."""
+    """Splitting uses only the lengths."""
     one, two = encode_batch(some_records(1)), encode_batch(some_records(2), base_sequence_number=0)
 
     batches = list(split_batches(one + two))
@@ -298,7 +298,7 @@ def test_batch_shorter_than_its_header_is_refused(length: int) -> None:
     ],
 )
 def test_broken_record_is_refused(payload: str) -> None:
-    """Every length inside a record is held against the record's own end."""
+    """Every length inside a record is compared with the record's end."""
     header = bytearray(encode_batch(some_records(1))[:HEADER_BYTES])
     batch = header + bytes.fromhex(payload)
     struct.pack_into(">i", batch, 8, len(batch) - 12)
@@ -309,7 +309,7 @@ def test_broken_record_is_refused(payload: str) -> None:
 
 @pytest.mark.parametrize(("code", "at", "value"), [(">b", 16, 1), (">i", 8, 7), (">i", 57, 2**31 - 1), (">i", 57, -1)])
 def test_batch_that_lies_about_itself_is_not_opened(code: str, at: int, value: int) -> None:
-    """Magic, length and count are checked before the first record is looked for."""
+    """Magic, length and count are checked before the first record is decoded."""
     batch = patched(encode_batch(some_records(2)), code, at, value)
 
     with pytest.raises(UnreadableRecords):

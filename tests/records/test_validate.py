@@ -1,4 +1,4 @@
-"""The check of produced records: what it refuses, that both its forms agree, and that what passes can be decoded."""
+"""The check of produced records: refusals, both implementations, and that accepted records can be decoded."""
 
 import pytest
 from hypothesis import given, settings
@@ -33,7 +33,7 @@ def test_valid_records_pass() -> None:
     assert set(faults_of(body, 3)) == {None}
 
 
-# What is wrong, the bytes, the count in the header, and what is found.
+# The name, the bytes, the count in the header, and the expected fault.
 _PLAIN = b"\x0e\x00\x00\x00\x01\x02a\x00"
 _BROKEN = [
     ("fewer records than the count", _PLAIN, 2, 1, RecordFault.VARINT),
@@ -57,7 +57,7 @@ _BROKEN = [
     ("body", "count", "index", "reason"), [row[1:] for row in _BROKEN], ids=[r[0] for r in _BROKEN]
 )
 def test_broken_records_are_found_with_index_and_reason(body: bytes, count: int, index: int, reason: int) -> None:
-    """The producer is told which record is wrong, and how."""
+    """The error names the record and the reason."""
     assert set(faults_of(body, count)) == {(index, reason)}
 
 

@@ -1,4 +1,4 @@
-"""The walk over stored batches: what it sums up, and where it stops."""
+"""The walk over stored batches: its result, and where it stops."""
 
 import random
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def run(walk: Walk, data: bytes, *, start: int = 0, end_before: int = NO_END, is
 
 
 def test_ordinary_batches_are_summed_up(walk: Walk) -> None:
-    """Sequence numbers, times and the last batch with events: what the end of a log is made of."""
+    """Sequence numbers, times and the last batch with events."""
     batches = [a_batch(0, 2, time_ms=50), a_batch(2, 3, time_ms=70), a_batch(5, 1, time_ms=60)]
 
     walked = run(walk, b"".join(batches))

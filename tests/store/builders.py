@@ -88,7 +88,7 @@ def log_ids(engine: LocalEngine) -> list[LogId]:
 
 
 class Owner:
-    """Stands in for the node's event loop: posted calls run when the test says so."""
+    """Replaces the node's event loop: the test runs posted calls."""
 
     def __init__(self) -> None:
         self._turns: deque[Callable[[], None]] = deque()
@@ -145,7 +145,7 @@ def small_segments(**changes: object) -> LogConfig:
 
 
 def batches_of(chunk: Chunk | None) -> list[tuple[BatchHeader, bytes]]:
-    """The batches of a chunk: header and records as they stand."""
+    """The batches of a chunk: header and records."""
     found, at = [], 0
     data = chunk.data if chunk is not None else memoryview(b"")
     while at < len(data):

@@ -1,4 +1,4 @@
-"""An owner's thread that turns by hand, and catalogs with something in them."""
+"""An owner's thread that the test controls, and catalogs with content."""
 
 import queue
 import sqlite3
@@ -12,7 +12,7 @@ from hubmere.store.catalog.sqlite import MEMORY, SqliteCatalog
 from hubmere.store.catalog.view import Create
 from model.builders import NOW_MS, a_hub_and_group, a_namespace
 
-# Far above what a loaded machine needs for one small transaction; reached only when something is broken.
+# Far more than a loaded machine needs for one small transaction; reached only in a failure.
 PATIENCE_S = 30.0
 
 

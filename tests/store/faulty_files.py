@@ -118,7 +118,7 @@ class FaultyFiles(Files):
         return len(self._open)
 
     def corrupt(self, path: Path, at: int) -> None:
-        """Flip a bit of what is on disk."""
+        """Flip a bit on disk."""
         file = self._file(path)
         file.content[at] ^= 0x10
         file.durable = bytes(file.content)

@@ -101,7 +101,7 @@ def test_full_file_is_rotated_and_the_oldest_deleted(tmp_path: Path) -> None:
 
 
 def test_disk_error_is_reported_once_and_lines_stay_in_memory(tmp_path: Path) -> None:
-    """An action is not held up by its own record; when there is room again, lines reach the file again."""
+    """An action does not fail because of its audit line; lines are written to the file again when there is space."""
     failures: list[OSError] = []
     disk = FullDisk()
     log = AuditLog(tmp_path / AUDIT_FILE, max_bytes=10_000, files=disk, on_failure=failures.append)

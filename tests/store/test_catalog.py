@@ -164,7 +164,7 @@ def test_change_of_what_is_not_there_is_refused(catalog: SqliteCatalog) -> None:
 
 
 def test_child_without_a_parent_is_refused(catalog: SqliteCatalog) -> None:
-    """An offset for a hub that was deleted meanwhile must not come back to life."""
+    """An offset for a deleted hub must not be stored."""
     _, hub = with_hub(catalog)
     catalog.apply(Delete(hub))
 
@@ -189,7 +189,7 @@ def test_stale_hub_cannot_touch_its_successor(catalog: SqliteCatalog) -> None:
 
 
 def test_replaced_entity_is_visible_and_increases_the_version(catalog: SqliteCatalog) -> None:
-    """What was worked out from the older version is known to be stale; records do not count."""
+    """Values derived from the older version are stale; state records do not change the version."""
     namespace, hub = with_hub(catalog)
     before = catalog.view.version
 
@@ -353,7 +353,7 @@ def test_every_kind_of_item_is_kept_over_a_restart(tmp_path: Path) -> None:
 
 
 def test_records_are_found_by_what_they_belong_to(catalog: SqliteCatalog) -> None:
-    """The look-ups of coordinators and checkpoint doors."""
+    """The queries of coordinators and of the Blob endpoint."""
     namespace, hub = with_hub(catalog)
     ownership = Ownership(hub_uid=hub.uid, group_name="$default", partition=0, owner="me")
     metadata = GroupMetadata(namespace="ns1234", group_id="g", state="{}")

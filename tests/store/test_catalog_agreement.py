@@ -63,7 +63,7 @@ ACTS: dict[str, Act] = {
 
 NAMESPACES = ["first1", "Second"]
 HUBS = ["a", "B"]
-# A beginning in which every kind of item is there, so that whatever is deleted takes something along.
+# An initial state with every kind of item, so that each deletion removes children.
 FULL = [
     (act, namespace, hub)
     for namespace in NAMESPACES

@@ -20,7 +20,7 @@ from model.builders import NOW_MS, a_hub_and_group, a_namespace
 from store.builders import log_ids
 from store.catalog_builders import a_catalog, with_hub
 
-# A writer in a process of its own: says on its output what was acknowledged, until it is killed.
+# A writer in a separate process: prints acknowledged changes until it is killed.
 WRITER = """
 import queue, sys
 from hubmere.model.names import hub_name

@@ -13,7 +13,7 @@ from hubmere.store.catalog.sqlite import open_connection
 from hubmere.store.catalog.view import Put
 from store.catalog_builders import a_catalog, an_offset, with_hub
 
-# A catalog as version 1 wrote it, by hand: bodies with the properties of then, and one of a later time.
+# A catalog of version 1, by hand: bodies with the properties of that version, and one unknown property.
 OLD_ROWS = """
 INSERT INTO namespaces VALUES ('hubmere', '{"name":"Hubmere","tier":"Standard","capacity":2,"later":1}');
 INSERT INTO hubs VALUES ('u1', 'hubmere', 'orders',

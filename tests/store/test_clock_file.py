@@ -21,7 +21,7 @@ class Boot(Files):
 
 
 def test_in_the_same_boot_the_time_since_then_is_known(tmp_path: Path) -> None:
-    """Both clocks go on as if the node had not been stopped."""
+    """Both clocks continue as if the node had not been stopped."""
     write_anchors(tmp_path, Boot("one"), KEPT)
 
     assert read_anchors(tmp_path, Boot("one"), Anchor(99_000_000, 80.0)) == KEPT

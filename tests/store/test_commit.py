@@ -106,7 +106,7 @@ def test_rounds_of_many_partitions_keep_each_ones_order(tmp_path: Path) -> None:
 
 
 def test_closing_finishes_what_is_under_way(tmp_path: Path) -> None:
-    """A stop acknowledges what it has made durable, without the owner's loop running."""
+    """A stop acknowledges durable appends, without a running loop."""
     owner = ThreadedOwner()
     engine = LocalEngine(tmp_path, post=owner.post)
     log = engine.open_now(log_id("hub", 0), LogConfig())
@@ -122,7 +122,7 @@ def test_closing_finishes_what_is_under_way(tmp_path: Path) -> None:
 
 
 def test_a_writer_that_appends_from_its_receipt_does_not_hold_the_turn(tmp_path: Path) -> None:
-    """Without a flush between, a chain of appends must still come back to the owner's loop."""
+    """Without a flush, a chain of appends must still return to the owner's loop."""
     owner = ThreadedOwner()
     engine = LocalEngine(tmp_path, post=owner.post, durability="os")
     log = engine.open_now(log_id("hub", 0), LogConfig())

@@ -28,7 +28,7 @@ class LogHarness:
         self.owner.run()
 
     def compact(self, now_ms: int = 2_000) -> int:
-        """Roll, vouch for what is sealed, compact."""
+        """Roll, write a recovery point, compact."""
         self.log.apply_retention(now_ms + 100 * 24 * HOUR_MS)
         self.owner.run()
         self.engine.maintain(now_ms)
@@ -67,7 +67,7 @@ def test_only_the_last_event_of_each_key_stays(tmp_path: Path) -> None:
 
 
 def test_reads_and_starts_step_over_the_gaps(tmp_path: Path) -> None:
-    """Every sequence number stays a valid start; reading it gives what is left from there on."""
+    """Every sequence number stays a valid start; reading returns the remaining events from there."""
     harness = LogHarness(tmp_path)
     for _ in range(40):
         harness.publish((b"same", b"v" * 50))
@@ -114,7 +114,7 @@ def test_tombstones_stay_until_every_reader_can_have_seen_them(tmp_path: Path) -
 
 
 def test_compressed_batches_are_rewritten_uncompressed(tmp_path: Path) -> None:
-    """What is rewritten need not be compressed again; what is not is untouched."""
+    """A rewritten batch is not compressed again; other batches do not change."""
     harness = LogHarness(tmp_path)
     harness.publish((b"a", b"1" * 300), (b"b", b"2"), attributes=4)
     for _ in range(10):
@@ -189,7 +189,7 @@ def test_segments_younger_than_the_lag_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_segment_that_went_meanwhile_is_not_brought_back(tmp_path: Path) -> None:
-    """Rewriting runs beside the owner's thread; the log may have been trimmed when it is done."""
+    """Rewriting runs on another thread; the log may be trimmed meanwhile."""
     harness = LogHarness(tmp_path)
     for _ in range(40):
         harness.publish((b"same", b"v" * 50))

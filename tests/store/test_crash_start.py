@@ -1,4 +1,4 @@
-"""The start after a crash: which logs need recovery, a crash during recovery, and what a clean stop leaves."""
+"""The start after a crash: which logs need recovery, a crash during recovery, and a clean stop."""
 
 import resource
 from pathlib import Path
@@ -133,7 +133,7 @@ def test_many_logs_are_sealed_by_a_stop(tmp_path: Path) -> None:
 def test_open_files_follow_the_limit_of_the_process(
     monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, expected: int, raised: int | None
 ) -> None:
-    """Half of what the process may open; its soft limit is raised as far as it may be."""
+    """Half of the process limit; the soft limit is raised to the hard limit."""
     changes: list[int] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: changes.append(limits[0]))

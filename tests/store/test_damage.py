@@ -16,7 +16,7 @@ def a_range(first: int = 5, after: int = 8, *, log: str = "hub-0") -> DamagedRan
 
 
 def test_a_damaged_range_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Every reader reports what it meets; the operator needs one line."""
+    """Every reader reports damage; the operator needs one line."""
     registry = DamageRegistry()
 
     with caplog.at_level(logging.ERROR):

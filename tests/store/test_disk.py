@@ -57,7 +57,7 @@ def test_a_small_disk_keeps_a_small_reserve() -> None:
 
 
 def test_a_disk_at_a_mark_does_not_flap() -> None:
-    """What began at a mark ends with a quarter more room."""
+    """A state ends when there is a quarter more free space."""
     disk = Disk(10 * GB)
     watch = a_watch(disk)
     levels = []

@@ -52,7 +52,7 @@ class Switch:
 
 @pytest.mark.parametrize("room", range(0, 400, 23))
 def test_a_full_disk_refuses_and_nothing_partial_is_seen(room: int) -> None:
-    """However much of a batch the disk still takes, the log holds whole batches only, and reads go on."""
+    """However much of a batch the disk accepts, the log has whole batches only, and reads continue."""
     files, owner = a_disk(), Owner()
     _, log = a_log(files, owner)
     publish(log, owner, 2)

@@ -1,4 +1,4 @@
-"""The doctor: names what is wrong, mends only what may be mended."""
+"""The doctor: reports damage, and repairs only what is safe to repair."""
 
 from pathlib import Path
 
@@ -101,7 +101,7 @@ def test_a_torn_tail_was_never_acknowledged_and_is_truncated() -> None:
 
 
 def test_a_wrong_index_is_removed_and_made_again() -> None:
-    """Indexes are derived; the batches say what they should be."""
+    """Indexes are derived from the batches."""
     files = a_disk()
     files.corrupt(FOLDER / (stem(0) + INDEX), 5)
 
@@ -113,7 +113,7 @@ def test_a_wrong_index_is_removed_and_made_again() -> None:
 
 
 def test_a_missing_segment_and_an_unreadable_list_are_reported() -> None:
-    """What cannot be mended without a copy is said in so many words."""
+    """Damage that needs a copy is reported."""
     files = a_disk()
     files.unlink(FOLDER / (stem(0) + LOG))
     files.corrupt(ROOT / "log" / LOG_1 / SEGMENTS, 2)
@@ -151,7 +151,7 @@ def test_undecodable_batch_is_reported_and_skipped_after_a_repair() -> None:
     assert "sequence numbers 1 to 2" in str(found)
     assert mended == [found]
     assert check(ROOT, files).is_sound
-    for _ in range(2):  # it is known after a restart too
+    for _ in range(2):  # also after a restart
         engine = an_engine(ROOT, Owner(), files)
         reopened = engine.open_now(LOG_0, small_segments())
         assert [header.base_sequence_number for header, _ in everything(reopened)] == [0, 3]

@@ -15,7 +15,7 @@ from store.faulty_files import FaultyFiles
 
 
 def test_a_pool_closes_what_was_not_used_lately(tmp_path: Path) -> None:
-    """A thousand partitions must work under a limit of a thousand descriptors, with room for sockets."""
+    """A thousand partitions must work with a limit of a thousand descriptors, including sockets."""
     pool = HandlePool(Files(), max_open=3)
     handles = []
     for number in range(8):
@@ -83,7 +83,7 @@ def test_many_partitions_share_few_descriptors(tmp_path: Path) -> None:
 
 
 def test_a_flush_that_failed_while_a_handle_was_closed_is_not_forgotten() -> None:
-    """The pool syncs what it closes; if that fails, the next commit must fail, not succeed on clean pages."""
+    """The pool syncs files that it closes; if that fails, the next commit must fail."""
     files, owner = FaultyFiles(), Owner()
     files.make_directory(Path("/data"))
     engine = LocalEngine(Path("/data"), post=owner.post, threads=0, max_open_files=1, files=files)
@@ -100,7 +100,7 @@ def test_a_flush_that_failed_while_a_handle_was_closed_is_not_forgotten() -> Non
 
 
 def test_replacing_a_file_leaves_no_passing_name(tmp_path: Path) -> None:
-    """The old or the new content, and nothing beside it."""
+    """The old or the new content, and no temporary file."""
     replace_file(Files(), tmp_path / "f", b"old")
     replace_file(Files(), tmp_path / "f", b"new")
 

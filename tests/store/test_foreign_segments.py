@@ -47,7 +47,7 @@ def test_aiokafka_reads_our_segment_file(tmp_path: Path) -> None:
 
 
 def test_the_marker_is_a_control_batch_to_aiokafka(tmp_path: Path) -> None:
-    """Consumers must skip it and go on."""
+    """Consumers must skip it and continue."""
     owner = Owner()
     engine = an_engine(tmp_path, owner)
     engine.open_now(LOG_0, LogConfig()).append_marker(7, 3, 9_500, commit=False)

@@ -33,7 +33,7 @@ def test_entries_are_written_as_kafka_writes_them() -> None:
 
 @given(entries=ASCENDING, asked=st.integers(0, 300_000))
 def test_floors_are_those_of_a_sorted_list(entries: list[tuple[int, int]], asked: int) -> None:
-    """The last entry at or before what is asked for, or the beginning."""
+    """The last entry at or before the requested value, or the beginning."""
     index = OffsetIndex()
     for sequence, position in entries:
         index.append(sequence, position)
@@ -48,7 +48,7 @@ def test_floors_are_those_of_a_sorted_list(entries: list[tuple[int, int]], asked
 
 @given(entries=ASCENDING, asked=st.integers(0, 300_000))
 def test_a_time_floor_is_strictly_older(entries: list[tuple[int, int]], asked: int) -> None:
-    """Events at the asked time itself may stand before the entry of that time."""
+    """Events with the requested time may be before the entry of that time."""
     index = TimeIndex()
     for sequence, time_ms in entries:
         index.append(time_ms, sequence)

@@ -1,4 +1,4 @@
-"""Logs are opened on worker threads: what goes on meanwhile, and how an opening ends that nobody needs any more."""
+"""Logs are opened on worker threads: other requests meanwhile, and openings that are not needed any more."""
 
 import threading
 from pathlib import Path
@@ -16,7 +16,7 @@ Answer = PartitionLog | Refusal
 
 
 class GatedDirectories(Files):
-    """Real files; the directory of one log is made when the test says so, on the thread that opens the log."""
+    """Real files; the test decides when the directory of one log is created, on the thread that opens the log."""
 
     def __init__(self, gated: LogId) -> None:
         self._gated = gated
@@ -137,7 +137,7 @@ def test_log_that_is_asked_for_again_while_it_is_deleted_is_opened_after_that(be
 
 
 def test_engine_that_closes_finishes_what_has_begun_and_refuses_the_rest(bench: Bench) -> None:
-    """Nobody waits for ever; what was recovered is sealed like every other log."""
+    """Every caller gets an answer; a recovered log gets a recovery point like every other log."""
     bench.open()
     assert bench.files.arrived.wait(PATIENCE_S)
     bench.files.gate.set()
@@ -152,7 +152,7 @@ def test_engine_that_closes_finishes_what_has_begun_and_refuses_the_rest(bench: 
 
 
 def test_error_of_our_own_is_a_refusal(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    """A worker thread must answer whatever happens; the log says what it was."""
+    """A worker thread must always answer; the log has the error."""
     bench.files.error = ValueError("a bug")  # type: ignore[assignment]
     bench.files.gate.set()
     bench.open()

@@ -102,7 +102,7 @@ def check_plain(log: LocalLog, diary: Diary, loss: Loss = Loss.NONE) -> None:
 
 def check_compacted(log: LocalLog, diary: Diary) -> None:
     stored = {header.base_sequence_number: body for header, body in everything(log)}
-    # The first event has a key of its own; after it three keys take turns.
+    # The first event has a unique key; after it three keys alternate.
     latest = {sequence and 1 + sequence % 3: (sequence, batch) for sequence, batch in diary.acknowledged[LOG_1]}
     for sequence, batch in latest.values():
         assert stored[sequence] == batch[61:]

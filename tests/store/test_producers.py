@@ -1,4 +1,4 @@
-"""Idempotent and transactional producers: repeats, fences, gaps, markers, and what a restart remembers."""
+"""Idempotent and transactional producers: repeats, fences, gaps, markers, and the state after a restart."""
 
 from pathlib import Path
 
@@ -96,7 +96,7 @@ def test_a_higher_epoch_takes_over_and_fences_the_lower(tmp_path: Path) -> None:
 
 
 def test_an_unknown_producer_may_begin_anywhere(tmp_path: Path) -> None:
-    """Its state may have expired here while the client went on counting."""
+    """Its state may have expired here while the client continued."""
     owner = Owner()
     log = a_log(tmp_path, owner)
 
@@ -205,7 +205,7 @@ def test_an_open_transaction_holds_the_stable_end_back(tmp_path: Path) -> None:
 
 
 def test_an_aborted_transaction_is_listed_for_every_range_it_touches(tmp_path: Path) -> None:
-    """Fetch tells the client which events to drop."""
+    """The Fetch response names the events to skip."""
     owner = Owner()
     log = a_log(tmp_path, owner)
     log.append(a_batch([b"before"]), 1_000)

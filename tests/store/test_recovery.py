@@ -1,4 +1,4 @@
-"""Opening a log: what is scanned, truncated, rebuilt, and left alone."""
+"""Opening a log: scan, truncation, and rebuilt indexes."""
 
 from pathlib import Path
 
@@ -56,7 +56,7 @@ def test_a_clean_log_opens_without_reading_any_batch() -> None:
 
 
 def test_state_is_the_same_after_a_restart() -> None:
-    """Numbers, bytes and times go on where they were."""
+    """Numbers, bytes and times continue."""
     files = a_written_disk()
     before = reopened(files).state
 
@@ -127,7 +127,7 @@ def test_missing_and_wrong_indexes_are_rebuilt(suffix: str, damage: str) -> None
 
 
 def test_a_recovery_point_without_fsync_stands_on_synced_data() -> None:
-    """With durability `os` nothing was flushed by the commits; what a recovery point vouches for must be, before it."""
+    """With durability `os` commits flush nothing; data before a recovery point must be flushed first."""
     files, owner = a_disk(), Owner()
     engine = an_engine(ROOT, owner, files, durability="os")
     log = engine.open_now(LOG_0, small_segments())
@@ -190,7 +190,7 @@ def test_a_missing_segment_in_the_middle_is_refused_by_name() -> None:
 
 
 def test_a_file_that_ends_before_the_recovery_point_is_reported_and_numbers_are_not_reused() -> None:
-    """The disk has lost what it had confirmed: the operator hears of it, and checkpoints of readers stay right."""
+    """The disk has lost confirmed data: it is reported, and checkpoints of readers stay valid."""
     files, owner = a_written_disk(), Owner()
     offset = reopened(files).state.last_offset
     path = FOLDER / (stem(15) + LOG)
@@ -210,7 +210,7 @@ def test_a_file_that_ends_before_the_recovery_point_is_reported_and_numbers_are_
 
 
 def test_leftovers_of_a_crash_are_tidied_away() -> None:
-    """Half-written, half-deleted and half-compacted files have names that say so."""
+    """Incomplete files of writes, deletions and compactions have special names."""
     files = a_written_disk()
     for name in ("x.tmp", stem(0) + ".log.deleted", stem(5) + ".log.cleaned", stem(77) + LOG):
         _append(files, FOLDER / name, b"left")
@@ -223,7 +223,7 @@ def test_leftovers_of_a_crash_are_tidied_away() -> None:
 
 
 def test_an_interrupted_deletion_is_finished_at_the_next_start() -> None:
-    """A log that was deleted must not come back."""
+    """A deleted log must not be opened again."""
     files = a_written_disk()
     files.rename(FOLDER, FOLDER.with_name(f"{LOG_0}.1-delete"))
 

@@ -1,4 +1,4 @@
-"""When recovery points are written: they bound what a crash makes the next start scan."""
+"""When recovery points are written: they limit the scan after a crash."""
 
 from pathlib import Path
 

@@ -48,7 +48,7 @@ def test_a_hold_keeps_what_is_still_to_be_fetched_up_to_its_size(hold: Retention
 
 
 def test_retention_looks_no_further_than_the_first_that_stays() -> None:
-    """With a thousand segments only those that go, and one more, are asked for their times."""
+    """With a thousand segments, only the times of deleted ones, and of one more, are read."""
     unasked = iter(SEALED)
 
     count_expired(unasked, 350, LogConfig(retention_ms=50), 61)
@@ -67,5 +67,5 @@ def test_retention_looks_no_further_than_the_first_that_stays() -> None:
     ],
 )
 def test_an_old_active_segment_is_rolled_so_that_its_events_can_go(config: LogConfig, is_due: bool) -> None:
-    """A quiet partition would otherwise keep its last events for ever."""
+    """Otherwise an idle partition would keep its last events for ever."""
     assert is_roll_due(100, 150, config, 200) is is_due

@@ -1,4 +1,4 @@
-"""Runs of batches: what they leave in the log is what their batches would have left one by one."""
+"""Runs of batches: the log is the same as after single appends."""
 
 from pathlib import Path
 
@@ -149,7 +149,7 @@ def test_a_run_that_is_not_its_producers_next_is_not_accepted(producers: list[tu
 
 
 def test_a_log_of_runs_rolls_and_recovers(tmp_path: Path) -> None:
-    """Segments stay within their size, and what reopens is what was acknowledged."""
+    """Segments stay within their size, and all acknowledged batches are there after reopening."""
     owner = Owner()
     log = an_engine(tmp_path, owner).open_now(LOG_0, small_segments())
     for _ in range(12):

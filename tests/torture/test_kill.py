@@ -1,4 +1,4 @@
-"""kill -9 at random moments: what was acknowledged is there, in order, once."""
+"""kill -9 at random moments: acknowledged events are stored once, in order."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ from store.builders import everything
 from torture.log_writer import CONFIG, LOGS
 
 TESTS = Path(__file__).parent.parent
-# Lives that work on one folder, each finding what the last one left. More would only make each check read more.
+# Runs on one folder, each continues after the last one. More would only make each check slower.
 LIVES_OF_ONE_FOLDER = 5
 
 
@@ -35,7 +35,7 @@ class Ledger:
 
 
 def _live(root: Path, seed: int, lines: int, ledger: Ledger) -> None:
-    """Let the writer acknowledge some batches, then kill it; what it managed to say counts."""
+    """Let the writer acknowledge some batches, then kill it; its output counts."""
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     writer = subprocess.Popen(
         [sys.executable, "-m", "torture.log_writer", str(root), str(seed)], stdout=subprocess.PIPE, env=environment

@@ -1,7 +1,7 @@
 """MirrorMaker 2 from a real Apache Kafka over a node to another Apache Kafka, for minutes, with crashes in between.
 
 A producer writes numbers to the first cluster all the time and a group reads them there. Readers of the node and of the
-last cluster judge what arrives: they stay connected from the first number to the last, over all crashes.
+last cluster check the events: they stay connected from the first number to the last, over all crashes.
 """
 
 import threading
@@ -91,7 +91,7 @@ def _create_topic(bootstrap: str) -> None:
 
 
 def _settings(node: Node, first: str, last: str) -> str:
-    """The flows of the manual; the second one goes on to a third cluster instead of back to the first."""
+    """The flows of the manual; the second one copies to a third cluster instead of back to the first."""
     changes = {
         **node_in(node),
         "localhost:9092": first,
@@ -117,7 +117,7 @@ def _exactly_once() -> str:
 
 
 class Reader:
-    """Reads a topic in a thread of its own for the length of a `with` block; what it has may be looked at meanwhile."""
+    """Reads a topic in a thread during a `with` block; its events may be read meanwhile."""
 
     def __init__(self, settings: dict[str, Any], begin: Callable[[Consumer], None]) -> None:
         self._settings = {**settings, "isolation.level": "read_committed", "auto.offset.reset": "earliest", **_QUIET}
@@ -125,7 +125,7 @@ class Reader:
         self._stop = threading.Event()
         self._pool = ThreadPoolExecutor(1)
         self._done: Future[None] | None = None
-        # By partition: where each number stands, and the number.
+        # By partition: the offset of each number, and the number.
         self.found: list[list[tuple[int, int]]] = [[] for _ in range(_PARTITIONS)]
 
     def __enter__(self) -> Self:
@@ -208,7 +208,7 @@ def write(settings: dict[str, Any], crashes: Sequence[Crash]) -> int:
 def test_mirrored_events_survive_crashes_of_everything_between(
     request: pytest.FixtureRequest, tmp_path: Path, more: Callable[[], str]
 ) -> None:
-    """Nothing is lost, nothing is out of order, and nothing is there twice where that was asked for."""
+    """Nothing is lost, nothing is out of order, and with exactly-once nothing is duplicated."""
     if not request.config.getoption("--torture", default=False):
         pytest.skip("takes ten minutes; --torture runs it")
     with a_chain(tmp_path, more) as chain, ExitStack() as reading:
@@ -245,7 +245,7 @@ def _readers(chain: Chain, reading: ExitStack) -> tuple[Reader, Reader, Reader]:
 
 
 def _resumes(chain: Chain, archive: Reader, *, after: int) -> list[int]:
-    """The numbers with which the group would go on in the last cluster; none before its places were translated.
+    """The numbers at which the group would continue in the last cluster; none before its offsets were translated.
 
     Everything in front of them counts as read, repetitions included.
     """
@@ -258,7 +258,7 @@ def _resumes(chain: Chain, archive: Reader, *, after: int) -> list[int]:
 
 
 def _judge(reader: Reader, count: int, *, is_exactly_once: bool) -> None:
-    """Every number, each right behind the one before it, or behind a step back to what is written once more."""
+    """Every number follows the one before it, or a step back to repeated ones."""
     everything = list(range(count))
     for found in reader.found:
         offsets, numbers = zip(*found, strict=True)

@@ -1,4 +1,4 @@
-"""Builders for translation tests: AMQP messages by hand, stored batches, and the transfers that came out, taken apart.
+"""Builders for translation tests: AMQP messages by hand, stored batches, and parsers of the resulting transfers.
 
 Encoders here are written from the AMQP specification and share nothing with the code under test.
 """

@@ -138,7 +138,7 @@ def _body(rng: Random) -> list[bytes]:
 
 
 def a_message(rng: Random) -> Sent:
-    """One message; at least one section is there."""
+    """One message with at least one section."""
     header = _list(rng) if rng.random() < 0.4 else None
     names = (
         symbol("x-" + _words(rng).encode("ascii", "ignore").decode()),

@@ -44,7 +44,7 @@ TEXTS = st.text(st.characters(codec="utf-8"), max_size=400)
     ids=repr,
 )
 def test_value_has_the_text_of_the_connector(value: Any, text: str) -> None:
-    """Strings raw, everything else as JSON; code that parses these cells goes on working."""
+    """Strings raw, everything else as JSON, so that existing code can parse these cells."""
     assert text_of(value) == text
 
 

@@ -135,7 +135,7 @@ def test_a_split_event_carries_runtime_metrics_too() -> None:
 
 
 def test_several_batches_are_read_in_one_call() -> None:
-    """Byte numbers go on from batch to batch."""
+    """Byte offsets continue from batch to batch."""
     first, second = three_events(), three_events(3)
 
     emission = emit(first + second, 2, offset=1000)
@@ -199,7 +199,7 @@ def test_compressed_batches_are_opened_for_amqp_readers(codec: Codec) -> None:
 
 
 def test_a_batch_whose_records_cannot_be_read_is_passed_over_and_named() -> None:
-    """A Kafka producer may fill a valid batch with anything; the reader behind it must go on."""
+    """A Kafka producer may fill a valid batch with anything; readers must skip it and continue."""
     broken = bytearray(three_events())
     broken[61:64] = b"\xff\xff\xff"
     squeezed = bytearray(from_kafka(a_record(3, value=bytes(100)), codec=Codec.GZIP))
@@ -212,7 +212,7 @@ def test_a_batch_whose_records_cannot_be_read_is_passed_over_and_named() -> None
 
 
 def test_a_kafka_record_with_key_and_headers_is_shown_by_the_services_rules() -> None:
-    """Headers are binary properties, of a repeated name the last; the key is an annotation of its own."""
+    """Headers are binary properties, of a repeated name the last; the key is a separate annotation."""
     headers: Headers = [("a", b"1"), ("n", None), ("a", b"2"), ("long", bytes(300))]
     batch = from_kafka(a_record(key=b"\xff\x00", value=b"v", headers=headers))
 
@@ -293,7 +293,7 @@ FORGED = [
 
 @pytest.mark.parametrize("envelope", FORGED, ids=lambda envelope: envelope.hex())
 def test_a_forged_envelope_is_a_header_like_any_other(envelope: bytes) -> None:
-    """A Kafka client may write what it likes; readers must not be handed a broken message."""
+    """A Kafka client may write any header; readers must not get a broken message."""
     batch = from_kafka(a_record(value=b"\x01v", headers=[("x-opt-amqp", envelope)]))
 
     (got,) = deliveries(emit(batch).frames)
@@ -344,7 +344,7 @@ def test_an_event_that_is_not_there_has_no_message() -> None:
 
 
 def test_a_cut_batch_ends_the_emission() -> None:
-    """The log gives whole batches; what is not whole is not read."""
+    """The log returns whole batches; an incomplete one is not read."""
     whole = three_events()
 
     emission = emit(whole + three_events(3)[:-1])
@@ -383,7 +383,7 @@ def test_a_mirrored_event_is_the_event_that_was_sent() -> None:
 
 
 def test_many_readers_share_one_decoding() -> None:
-    """The cache is asked by log and position, and remembers the batch."""
+    """The cache finds the batch by log and position."""
     cache = DecodedCache()
     batch = three_events()
 

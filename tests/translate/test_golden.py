@@ -1,4 +1,4 @@
-"""Bytes written by hand from the specifications: how an event lies in a record and how it leaves in a transfer."""
+"""Bytes written by hand from the specifications: an event as a record and as a transfer."""
 
 from hubmere.records.header import HEADER_BYTES
 from hubmere.translate import BATCH_FORMAT, RuntimeInfo, delivery_annotations, messages_to_batch, publication_from_amqp
@@ -25,7 +25,7 @@ def record_of(message: bytes, key: str | None = None) -> bytes:
 
 
 def test_a_bare_event_is_a_bare_record() -> None:
-    """No key, no headers: a body alone costs nothing beside itself."""
+    """No key, no headers: a body alone has no overhead."""
     record = record_of(data(b"hi"))
 
     # length 8, attributes, time delta, offset delta, null key, value "hi", no headers
@@ -149,7 +149,7 @@ def test_delivery_annotations_behind_the_body_are_the_last_section() -> None:
 
 
 def test_runtime_metrics_are_the_first_section() -> None:
-    """Delivery annotations stand before message annotations (AMQP 1.0, 3.2); no header goes before them."""
+    """Delivery annotations come before message annotations (AMQP 1.0, 3.2), without a header before them."""
     batch = stored(messages_to_batch([section(0x70, b"\x45") + data(b"hi")]))
     info = RuntimeInfo(last_sequence=9, last_offset=77, last_enqueued_ms=3, retrieved_ms=4)
 

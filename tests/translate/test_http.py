@@ -15,7 +15,7 @@ def messages_read(publication: Publication) -> list[Message]:
 
 
 def test_user_properties_have_the_types_of_the_service() -> None:
-    """int when it fits, else long; double, boolean and string stand for themselves."""
+    """int when it fits, else long; double, boolean and string are unchanged."""
     properties: dict[str, UserProperty] = {"n": 5, "big": 1 << 40, "f": 1.5, "b": True, "s": "x"}
 
     (message,) = messages_read(publication_from_http([HttpEvent(body=b"hi", properties=properties)]))

@@ -1,4 +1,4 @@
-"""Publications: keys, publishers, producers, and what is refused."""
+"""Publications: keys, publishers, producers, and refusals."""
 
 import pytest
 from hypothesis import given
@@ -68,7 +68,7 @@ def test_only_the_batch_format_is_a_batch(message_format: int) -> None:
 
 
 def test_the_key_of_the_envelope_goes_on_every_event() -> None:
-    """And stands over keys inside."""
+    """And overrides keys of the inner messages."""
     payload = batch_of(data(b"a"), annotations(("x-opt-partition-key", text("other"))) + data(b"b"), envelope=KEYED)
 
     publication = publication_from_amqp(payload, BATCH_FORMAT)
@@ -216,7 +216,7 @@ def test_producer_numbers_wrap_at_the_end_of_their_range() -> None:
 
 
 def test_a_link_without_idempotence_keeps_producer_annotations_as_they_are() -> None:
-    """A forwarder that passes annotations on must not be taken for their producer."""
+    """A forwarder that copies annotations is not their producer."""
     publication = publication_from_amqp(producer_annotations(41) + data(b"a"), 0, idempotent=False)
 
     assert publication.producer is None

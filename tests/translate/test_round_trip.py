@@ -118,7 +118,7 @@ def test_kafka_readers_get_intact_records(sent: list[Sent]) -> None:
 @COMMON
 @given(st.lists(messages(), min_size=2, max_size=6), st.data())
 def test_any_way_of_reading_gives_the_same_messages(sent: list[Sent], choices: st.DataObject) -> None:
-    """Credit, room and the place to start only cut the stream; they never change an event."""
+    """Credit, space and start position only split the stream; they never change an event."""
     batch = stored(publication_from_amqp(batch_of(*(message.payload for message in sent)), BATCH_FORMAT).batch, base=5)
     whole = [delivered.payload for delivered in deliveries(emit(batch, 5).frames)]
     cache = DecodedCache(choices.draw(st.sampled_from([0, 1 << 20])))

@@ -65,7 +65,7 @@ def test_a_whole_value_ends_where_its_encoding_says(digits: str) -> None:
 
 @pytest.mark.parametrize("digits", DAMAGED.values(), ids=DAMAGED.keys())
 def test_a_damaged_value_is_refused(digits: str) -> None:
-    """Wherever it stands: as a body, as a property, as an annotation."""
+    """As a body, as a property, and as an annotation."""
     value = bytes.fromhex(digits)
 
     with pytest.raises(kernels.Malformed):
@@ -82,7 +82,7 @@ def test_a_damaged_value_is_refused(digits: str) -> None:
 
 @pytest.mark.parametrize("digits", WHOLE.values(), ids=WHOLE.keys())
 def test_any_value_may_be_a_body(digits: str) -> None:
-    """A body of one value comes back as it was."""
+    """A body of one value is returned unchanged."""
     body = section(0x77, bytes.fromhex(digits))
 
     (got,) = deliveries(emit(stored(publication_from_amqp(body, 0).batch)).frames)

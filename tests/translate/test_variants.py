@@ -32,7 +32,7 @@ def variants() -> tuple[ModuleType, ModuleType]:
 
 
 def outcome(work: Callable[[ModuleType], object], kernels: ModuleType) -> tuple[str, object]:
-    """What a call returned, or what was wrong with its input; any other exception fails the test."""
+    """The result of a call, or the text of `Malformed`; any other exception fails the test."""
     try:
         return "returned", work(kernels)
     except kernels.Malformed as error:

@@ -56,7 +56,7 @@ def test_a_kafka_event_is_shown_with_its_key_and_binary_headers() -> None:
 
 
 def test_no_more_than_asked_for_is_shown() -> None:
-    """From the wanted event on, over batches."""
+    """From the requested event on, over batches."""
     batches = stored(messages_to_batch([data(b"a"), data(b"b")])) + stored(
         messages_to_batch([data(b"c"), data(b"d")]), base=2
     )
@@ -74,7 +74,7 @@ def test_on_a_compacted_hub_the_offset_is_the_sequence_number() -> None:
 
 
 def test_what_is_no_readable_batch_of_events_is_left_out() -> None:
-    """The explorer goes on behind damaged records, broken compression and transaction markers."""
+    """The explorer skips damaged records, broken compression and transaction markers."""
     broken = bytearray(stored(messages_to_batch([data(b"a")])))
     broken[61:] = b"\xff" * (len(broken) - 61)
     squeezed = bytearray(encode_batch([Record(1, NOW_MS, None, bytes(100))], base_sequence_number=1, codec=Codec.GZIP))
@@ -104,7 +104,7 @@ def test_types_are_named_as_in_the_specification() -> None:
 
 
 def test_a_section_that_cannot_be_shown_does_not_hide_the_others() -> None:
-    """Text that is not UTF-8 passes through the broker untouched; the explorer shows what it can."""
+    """The broker does not change text that is not UTF-8; the explorer shows the other sections."""
     message = annotations(("mine", b"\x41")) + application_properties(("p", b"\xa1\x01\xff")) + data(b"body")
 
     (view,) = events(stored(messages_to_batch([message])), 0, 0, 1)

@@ -1,4 +1,4 @@
-"""Kill -9 of the job, of its JVM and of its workers while it captures, and what the files hold afterwards."""
+"""Kill -9 of the job, of its JVM and of its workers while it captures, and checks of the files."""
 
 import os
 import shlex
@@ -25,7 +25,7 @@ _KINDS = ("worker", "jvm", "job")
 
 @contextmanager
 def a_job(plans: PlanServer, checkpoints: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The job as a process group of its own."""
+    """The job in its own process group."""
     conf = " ".join(f"--conf {shlex.quote(f'{name}={value}')}" for name, value in SETTINGS.items())
     environment = {
         **os.environ, "HUBMERE_TOKEN": TOKEN, "PYSPARK_PYTHON": sys.executable,
@@ -63,7 +63,7 @@ def _victim(kind: str, job: int, random: Random) -> int | None:
 
 
 class Publishing:
-    """Publishes all the time, from a thread of its own, until it is told to stop."""
+    """Publishes continuously in a thread until `stop`."""
 
     def __init__(self, hubs: Hubs, hub: str) -> None:
         self._hubs, self._hub = hubs, hub
@@ -133,7 +133,7 @@ def kill_and_verify(hubs: Hubs, folder: Path, *, rounds: int, seed: int) -> None
 def _kill_next(
     kinds: list[str], plans: PlanServer, hub: str, process: "subprocess.Popen[bytes]", log: Path, random: Random
 ) -> None:
-    """Kill what is next. A worker's death is survived by the job, so the one after it dies in the same run."""
+    """Kill the next process. The job survives the death of a worker, so the next one is killed in the same run."""
     while kinds:
         kind = kinds.pop(0)
         time.sleep(random.uniform(0, 1.5))

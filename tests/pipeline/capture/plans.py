@@ -1,4 +1,4 @@
-"""Plans for tests of Capture, served by a small HTTP server of their own that also takes the job's reports."""
+"""Plans for tests of Capture, served by a small HTTP server that also stores the job's reports."""
 
 import json
 import threading
@@ -99,7 +99,7 @@ def a_plan_server(hubs: Hubs) -> Iterator[PlanServer]:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Tests are quiet."""
+            """Logs nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -114,7 +114,7 @@ static int note(const char *path, const struct stat *found, int kind, struct FTW
     return 0;
 }
 
-/* Everything that is there now is durable. */
+/* Make the current content durable. */
 void cut_note_all(const char *root) { nftw(root, note, 64, FTW_PHYS); }
 
 /* One at a time in a process: two syncs of one file must not mix. */

@@ -1,7 +1,6 @@
-"""Power cuts without a machine to switch off: programs run on a disk that notes what was synced (`powercut.c`).
-
-A cut stops every process at one moment and leaves of the folder what the disk would have: nothing that was not synced,
-or, as file systems with delayed allocation do, all names and of unsynced contents nothing.
+"""Simulated power cuts: programs run on a disk that records what was synced (`powercut.c`). A cut stops every process
+at one moment and restores the state of the disk: without unsynced data, or, as on file systems with delayed allocation,
+with all names and without unsynced contents.
 """
 
 import ctypes
@@ -20,7 +19,7 @@ _KEY_BYTES = 64
 
 
 class Loss(Enum):
-    """What becomes of what was never synced."""
+    """What happens to unsynced data."""
 
     ALL = "neither names nor contents survive"
     CONTENTS = "names survive, with empty files behind them"
@@ -39,7 +38,7 @@ class Disk:
         self.variables = {"LD_PRELOAD": str(library), "CUT_ROOT": str(root), "CUT_NOTES": str(self._notes)}
 
     def settle(self) -> None:
-        """Everything that is there now is durable."""
+        """Make the current content durable."""
         shutil.rmtree(self._notes, ignore_errors=True)
         for kind in ("contents", "names"):
             (self._notes / kind).mkdir(parents=True)
@@ -48,7 +47,7 @@ class Disk:
         self._library.cut_note_all(str(self._root).encode())
 
     def cut(self, ancestor: int, loss: Loss) -> None:
-        """Stop a process and all below it at one moment, and leave of the folder what the disk has."""
+        """Stop a process and its children at one moment, and restore the state of the disk."""
         _stop(ancestor)
         shutil.rmtree(self._old, ignore_errors=True)
         self._root.rename(self._old)
@@ -94,7 +93,7 @@ class Disk:
 
 
 def _stop(ancestor: int) -> None:
-    """No process of the family does anything any more: first all stand still, then all end."""
+    """Stop all processes first, then kill all."""
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in family(ancestor):
             with suppress(ProcessLookupError):

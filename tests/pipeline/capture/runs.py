@@ -29,7 +29,7 @@ def publish(hub: HubPlan, written: WrittenFile) -> None:
 
 
 def capture(hub: HubPlan, offset: CaptureOffset | None = None) -> list[WrittenFile]:
-    """Capture everything that is there; gives the files."""
+    """Capture all stored events; returns the files."""
     found = []
     for number, (_, files) in enumerate(micro_batches(hub, offset)):
         for file in files:

@@ -25,7 +25,7 @@ class Store:
         return destination_of(self.url, {**self.options, **others})
 
     def remove(self, name: str) -> None:
-        """Take an object or file away, as nothing of ours ever does."""
+        """Delete an object or file, which the product never does."""
         parts = urlsplit(self.url)
         if parts.scheme == "file":
             Path(parts.path, name).unlink()

@@ -1,4 +1,4 @@
-"""Captured Avro: judged by fastavro and by Apache's own library, byte for byte the same from both twins."""
+"""Captured Avro files: read by fastavro and by Apache's own library; both encoders give the same bytes."""
 
 import io
 import json
@@ -206,7 +206,7 @@ def test_same_events_give_the_same_bytes_however_they_were_fetched() -> None:
     ],
 )
 def test_times_are_written_as_the_service_does(second: int, shown: str) -> None:
-    """`M/d/yyyy h:mm:ss AM`; what the calendar does not have is its edge."""
+    """`M/d/yyyy h:mm:ss AM`; times outside the calendar become the nearest valid one."""
     assert time_text(second).decode() == shown
 
 

@@ -1,4 +1,4 @@
-"""The write-ahead log of a hub: what is whole is continued, what a power cut has torn is decided again."""
+"""The write-ahead log of a hub: complete entries are continued, entries torn by a power cut are decided again."""
 
 from pathlib import Path
 
@@ -45,7 +45,7 @@ def a_log(checkpoint: Path) -> BatchLog:
 
 
 def test_checkpoint_of_an_earlier_version_is_continued(checkpoint: Path) -> None:
-    """With the micro-batch that it had begun, and then after the one that it had finished."""
+    """First with the micro-batch that it had begun; after that one is committed, with the next one."""
     assert a_log(checkpoint).recover() == Recovered(1, OFFSET, False)
 
     (checkpoint / "commits/1").write_text(OLD_COMMIT)

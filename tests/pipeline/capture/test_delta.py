@@ -42,7 +42,7 @@ def rows(table: DeltaTable) -> list[dict[str, Any]]:
 def test_table_holds_every_event_once(
     spark: SparkSession, hubs: Hubs, plans: PlanServer, tmp_path: Path, store: Store
 ) -> None:
-    """The job dies after its commit to the table, then before it: both windows are repeated, each is there once."""
+    """The job dies after its commit to the table, then before it: each window is in the table once."""
     hub = hubs.new(2)
     root = f"{NAMESPACE}/{hub}"
     checkpoint = tmp_path / "checkpoints" / root / f"first-{hub}"
@@ -85,7 +85,7 @@ def committed(store: Store) -> set[str]:
 
 
 def test_micro_batch_that_is_repeated_is_committed_once(store: Store) -> None:
-    """It is known by the transaction in the table's log, whatever came after it."""
+    """It is recognized by the transaction in the table's log, also after later commits."""
     for batch, name in ((0, "a"), (0, "a"), (1, "b"), (0, "a"), (1, "b")):
         commit(store, batch, [name])
 
@@ -144,7 +144,7 @@ def test_every_credential_of_an_account_opens_its_table(store: Store, credential
 
 
 def test_connection_string_of_another_cloud_names_its_endpoint() -> None:
-    """The suffix stands for the address."""
+    """The suffix determines the address."""
     text = "AccountName=lake;AccountKey=a2V5;EndpointSuffix=core.chinacloudapi.cn"
 
     found = storage_options("az://lake/captured", {"connection_string": text})

@@ -69,7 +69,7 @@ def test_publishing_again_changes_nothing(store: Store) -> None:
 
 
 def test_name_that_is_taken_is_refused(store: Store) -> None:
-    """Files of an earlier time, or of somebody else, are never overwritten."""
+    """Files of an earlier capture, or of other programs, are never overwritten."""
     store.opened().publish(NAME, SPAN, written(store))
     other = SPAN._replace(end=9)
 

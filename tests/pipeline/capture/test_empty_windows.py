@@ -15,7 +15,7 @@ from pipeline.capture.plans import a_hub, read
 def test_empty_window_leaves_a_file_where_files_are_the_result(
     hubs: Hubs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str, files: int
 ) -> None:
-    """A Delta table's log names no empty file: it would lie beside the table for ever."""
+    """A Delta table's log lists no empty file, so it would never be part of the table."""
     plan = read(hubs, a_hub(hubs, hubs.new(1), tmp_path, partitions=1, encoding=encoding, skips_empty=False))
     with closing(HubPlanner(plan)) as planner:
         start = planner.first_offset()

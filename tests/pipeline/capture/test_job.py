@@ -1,4 +1,4 @@
-"""The job on real Spark: plans come and go, one hub's trouble is its own, what is told is what was done."""
+"""The job on real Spark: changing plans, failures of single hubs, and correct reports."""
 
 import socket
 import threading
@@ -32,7 +32,7 @@ def until(condition: Callable[[], bool], plans: PlanServer) -> None:
 def test_run_captures_what_is_there_and_one_hub_cannot_stop_another(
     spark: SparkSession, hubs: Hubs, plans: PlanServer, tmp_path: Path
 ) -> None:
-    """Three encodings, one destination that cannot work; nothing that is told or kept shows a credential."""
+    """Three encodings, one destination that cannot work; no report or file contains a credential."""
     good, table, broken = hubs.new(2), hubs.new(1), hubs.new(1)
     for hub in (good, table, broken):
         hubs.publish(hub, 0, *(bodies(100, f"{run} {'x' * 1000}") for run in range(5)))
@@ -66,7 +66,7 @@ def test_run_captures_what_is_there_and_one_hub_cannot_stop_another(
 
 
 def test_job_follows_the_plan_while_it_runs(spark: SparkSession, hubs: Hubs, plans: PlanServer, tmp_path: Path) -> None:
-    """Windows close by time, settings change, a hub leaves, the job ends between micro-batches when told."""
+    """Windows close by time, settings change, a hub is removed, the job ends between micro-batches on request."""
     hub, later = hubs.new(1), hubs.new(1)
     hubs.publish(hub, 0, bodies(10, "first"))
     plans.hubs = [a_hub(hubs, hub, tmp_path, partitions=1, interval_s=2, skips_empty=False)]

@@ -1,7 +1,7 @@
 """Power cuts under a node that captures: nothing that was acknowledged is lost, and every event is in the files once.
 
-Node, job and JVM run on a disk that forgets what was not synced (`powercut.py`). With `--torture` (`make
-torture`) alone; `test_checkpoints.py` has what the cuts have taught.
+Node, job and JVM run on a disk that loses unsynced data (`powercut.py`). Only with `--torture` (`make torture`);
+`test_checkpoints.py` has a test for each problem that the cuts have shown.
 """
 
 import re
@@ -43,7 +43,7 @@ BATCHES_PER_LIFE = 2 * PARTITIONS * (WINDOW_BYTES // BODY_BYTES // BODIES_PER_BA
 
 
 class Publishing:
-    """Publishes from a thread of its own, and keeps what was acknowledged."""
+    """Publishes in a thread, and records acknowledged events."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -52,14 +52,14 @@ class Publishing:
         self.acknowledged: set[tuple[int, bytes]] = set()
 
     def live(self) -> threading.Thread:
-        """One life of the node: as many batches as it takes, or until it is gone."""
+        """Publish during one run of the node."""
         self._is_over.clear()
         thread = threading.Thread(target=self._run)
         thread.start()
         return thread
 
     def end(self) -> None:
-        """The node is gone: what is under way is tried again on the next one, and nothing else begins."""
+        """The node has ended: the pending publication is repeated on the next run, and no other begins."""
         self._is_over.set()
 
     def _run(self) -> None:

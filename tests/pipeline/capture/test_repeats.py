@@ -70,7 +70,7 @@ def test_job_that_dies_between_any_two_files_leaves_each_event_once(hubs: Hubs, 
 
 
 def test_repeat_after_retention_took_the_events_finds_its_files(hubs: Hubs, tmp_path: Path) -> None:
-    """Published, told, trimmed, and only then repeated: what is there is not read again."""
+    """Published, reported, trimmed, and only then repeated: existing files are not read again."""
     plan = a_captured_hub(hubs, tmp_path)
     ends = []
     for end, files in micro_batches(plan):
@@ -87,7 +87,7 @@ def test_repeat_after_retention_took_the_events_finds_its_files(hubs: Hubs, tmp_
 
 
 def test_events_that_retention_took_before_they_were_written_are_counted(hubs: Hubs, tmp_path: Path) -> None:
-    """The rest is captured, and the job says what is missing."""
+    """The other events are captured, and the job reports the missing ones."""
     plan = a_captured_hub(hubs, tmp_path)
     ((_, files),) = list(micro_batches(plan))[:1]
     hubs.trim(plan.hub, 0, 20)
@@ -115,7 +115,7 @@ def test_query_of_a_deleted_hub_captures_nothing_of_its_successor(hubs: Hubs, tm
 
 
 def test_settings_that_change_do_not_touch_a_micro_batch_that_is_on_its_way(hubs: Hubs, tmp_path: Path) -> None:
-    """Format and encoding stand in the offset beside the files."""
+    """Format and encoding are in the offset with the files."""
     plan = a_captured_hub(hubs, tmp_path)
     end, files = next(micro_batches(plan))
     changed = read(

@@ -1,4 +1,4 @@
-"""The proof holds for what was captured, and finds everything that can be wrong with it."""
+"""The verification accepts correct files, and finds every kind of error."""
 
 import shutil
 from pathlib import Path

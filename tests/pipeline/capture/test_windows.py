@@ -1,4 +1,4 @@
-"""When files end: cases by hand, and any log under any order of looks at it."""
+"""When files are closed: single cases, and random logs with random times of checks."""
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ RULES = Rules(interval_s=60, size_limit_bytes=100, skips_empty=True)
 
 @dataclass
 class Log:
-    """A partition whose events are all in batches of their own: time and size of each."""
+    """A partition with one event per batch: time and size of each."""
 
     events: list[tuple[int, int]] = field(default_factory=list)
     first: int = 0
@@ -81,7 +81,7 @@ def test_empty_window_leaves_a_file_unless_that_is_not_wanted() -> None:
 
 
 def test_long_absence_leaves_files_of_the_usual_length() -> None:
-    """The events of each window are in a file of their own, however late it is written."""
+    """The events of each window are in a separate file, however late it is written."""
     log = Log([(START + 5, 1), (START + 59, 1), (START + 60, 1), (START + 700, 1)])
 
     files, window = plan(Window(0, START), log, RULES, START + 3000)
@@ -123,7 +123,7 @@ def test_run_that_takes_all_leaves_nothing_open() -> None:
 
 
 def test_what_retention_took_is_left_out() -> None:
-    """The window goes on at the oldest event that is there."""
+    """The window continues at the oldest event that exists."""
     log = Log([(START, 1)] * 5, first=3)
 
     (file,), _ = plan(Window(0, START), log, RULES, START + 60)
@@ -148,7 +148,7 @@ def test_first_window_begins_with_its_first_event() -> None:
 def test_any_log_is_cut_without_gap_overlap_or_repeated_name(
     events: list[tuple[int, int]], looks: list[int], skips_empty: bool
 ) -> None:
-    """Events arrive and are looked at in any rhythm; in the end everything is in a file."""
+    """Events arrive and windows are checked at random times; in the end every event is in a file."""
     rules = Rules(interval_s=60, size_limit_bytes=100, skips_empty=skips_empty)
     arrivals, now = [], START
     for pause, size in events:

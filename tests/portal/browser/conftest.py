@@ -49,7 +49,7 @@ def captured_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def portal_node(browser: Browser, captured_folder: Path) -> Iterator[Node]:
-    """A node in memory with the hub `orders`; tests that change things make hubs and rules of their own."""
+    """A node in memory with the hub `orders`; tests that change something create their own hubs and rules."""
     settings: dict[str, str | bool] = {
         "memory": True, "as": "unlimited", "capture_supervise": False, "capture_folder": str(captured_folder)
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Management of a namespace in the portal: what the command line can do, as the administrator."""
+"""Management of a namespace in the portal, as the administrator."""
 
 import re
 
@@ -44,7 +44,7 @@ def test_network_rules_are_saved(admin: Visitor) -> None:
 
 
 def test_application_group_is_made_and_deleted(admin: Visitor) -> None:
-    """Clients of one rule get rates of their own."""
+    """Clients of one rule get their own rates."""
     admin.open("/network", "Network")
 
     admin.button("New application group").click()

@@ -50,7 +50,7 @@ def test_hub_is_made_changed_and_deleted(admin: Visitor) -> None:
 
 
 def test_refusal_is_shown_as_a_message(admin: Visitor) -> None:
-    """The message says what is allowed, and the dialog stays open for a correction."""
+    """The message names the valid values, and the dialog stays open for a correction."""
     admin.open("", "Overview")
     admin.button("New event hub").click()
     admin.field("Name").fill("no spaces allowed")

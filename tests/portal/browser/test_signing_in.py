@@ -52,7 +52,7 @@ def test_pages_load_nothing_external_and_contain_no_secret(admin: Visitor) -> No
 
 
 def test_wrong_key_is_refused(visitor: Visitor) -> None:
-    """The message says what a credential looks like."""
+    """The message describes a valid credential."""
     visitor.page.goto(f"{visitor.origin}/portal/")
 
     visitor.page.get_by_label("Connection string or token").fill("nonsense")
@@ -107,7 +107,7 @@ def test_root_leads_a_browser_to_the_portal_and_a_client_to_the_feed(visitor: Vi
 
 
 def test_what_does_not_exist_is_not_found(admin: Visitor) -> None:
-    """A wrong address says so in the portal's own words, with a way back."""
+    """The portal's own page, with a link back."""
     for path in ("/portal/nowhere", f"/portal/n/{admin.node.namespace}/hub?hub=missing", "/portal/n/missing"):
         answer = admin.page.goto(f"{admin.origin}{path}")
         assert answer is not None

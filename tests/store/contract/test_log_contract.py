@@ -1,4 +1,4 @@
-"""One contract, every engine: what the broker may rely on, on a disk and in memory."""
+"""The contract of log engines, for every engine."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -96,7 +96,7 @@ def test_a_receipt_never_completes_inside_the_append_that_returns_it(harness: Lo
 
 
 def test_nothing_is_visible_before_it_is_committed(harness: LogHarness) -> None:
-    """One number moves: readers see exactly what was acknowledged."""
+    """Readers see exactly the acknowledged events."""
     log = harness.open()
     log.append(a_batch(), 1_000)
 
@@ -240,7 +240,7 @@ def test_a_receipt_carries_the_byte_number_of_its_first_event(harness: LogHarnes
 
 
 def test_byte_numbers_survive_retention(harness: LogHarness) -> None:
-    """A byte number is never used again, so a checkpoint keeps its meaning when what stood before it is gone."""
+    """A byte offset is never used again, so a checkpoint stays valid when earlier events are deleted."""
     log = harness.open()
     for _ in range(50):
         harness.publish(log, b"x" * 50)
@@ -359,7 +359,7 @@ def test_a_hold_keeps_segments_past_retention_and_says_how_many_bytes(harness: L
 
 
 def test_retention_by_size_keeps_at_least_the_limit(harness: LogHarness) -> None:
-    """The limit is a floor of what is kept, as long as that much was written."""
+    """At least this much is kept, if that much was written."""
     log = harness.open(small_segments(retention_ms=None, retention_bytes=2_500))
     for _ in range(60):
         harness.publish(log, b"x" * 60)
@@ -545,7 +545,7 @@ def test_a_batch_with_more_events_than_bytes_is_kept_open(harness: LogHarness) -
 
 
 def test_a_count_that_no_bytes_can_hold_is_refused(harness: LogHarness) -> None:
-    """A header may claim anything; what it claims must fit."""
+    """The values of a header must be consistent."""
     log = harness.open()
     batch = a_batch([b"x"])
     write_header(batch, read_header(batch)._replace(last_delta=99_999, record_count=100_000))

@@ -85,7 +85,7 @@ class EnginePair:
         self.to_client = b""
 
     def exchange(self) -> tuple[list[Signal], list[Signal]]:
-        """Carries bytes until both are quiet; the server's and the client's signals."""
+        """Transfers bytes until both have nothing to send; returns the signals of server and client."""
         server_signals: list[Signal] = []
         client_signals: list[Signal] = []
         self.to_server = self.to_client = b""

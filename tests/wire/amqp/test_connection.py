@@ -83,7 +83,7 @@ def test_header_without_sasl_layer_equals_anonymous() -> None:
     "header", [b"AMQP\x01\x01\x00\x00", b"AMQP\x02\x01\x00\x00", b"AMQP\x00\x00\x09\x01", b"GET / HT"]
 )
 def test_unsupported_header_is_answered_with_a_supported_one(header: bytes) -> None:
-    """AMQP 1.0, 2.2: the peer learns what it could have said, then the transport is closed."""
+    """AMQP 1.0, 2.2: the peer gets a supported header, then the transport is closed."""
     server = Connection(Role.SERVER, EngineOptions(), 0.0)
 
     signals = server.receive_data(header, 0.0)
@@ -221,7 +221,7 @@ def test_performative_is_bounded_even_where_frames_are_large() -> None:
 
 
 def test_extended_frame_header_is_skipped() -> None:
-    """AMQP 1.0, 2.3.1: a larger data offset leaves room for what we do not know."""
+    """AMQP 1.0, 2.3.1: a larger data offset means an unknown extended header."""
     body = a_flow()[8:]
     data = (len(body) + 12).to_bytes(4, "big") + b"\x03\x00\x00\x00" + b"\xff" * 4 + body
     server, _ = a_server()
@@ -332,7 +332,7 @@ def test_without_time_outs_there_is_no_deadline() -> None:
 
 
 def test_peer_that_never_opens_is_given_up() -> None:
-    """A connection without an open costs a socket and is nobody's."""
+    """A connection without an open must not keep its socket."""
     server, _ = a_server(HEADER_AMQP, handshake_seconds=30.0)
 
     assert server.next_deadline() == 30.0
@@ -507,7 +507,7 @@ def test_begin_needs_an_open_connection_and_a_channel() -> None:
 
 
 def test_second_end_is_tolerated() -> None:
-    """It asks for what is already so."""
+    """It has no effect."""
     server, _ = a_server()
 
     signals = server.receive_data(frame(End()) + frame(End()), 0.0)
@@ -550,7 +550,7 @@ def test_symbolic_and_wide_descriptors_are_read() -> None:
 
 
 def test_reason_that_does_not_fit_the_peers_frames_is_cut() -> None:
-    """The condition decides what a client does; the text is for people."""
+    """Clients use the condition; the text is for people."""
     server, _ = a_server(HEADER_AMQP + an_open(max_frame_size=512))
 
     server.close("amqp:connection:forced", "é" * 1000)

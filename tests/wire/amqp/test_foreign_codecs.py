@@ -211,7 +211,7 @@ class ProtonClient:
         self.session.open()
 
     def exchange(self) -> list[Signal]:
-        """Carries bytes until both are quiet; our signals."""
+        """Transfers bytes until both have nothing to send; returns our signals."""
         signals: list[Signal] = []
         while True:
             pending = self.transport.pending()
@@ -297,7 +297,7 @@ def test_proton_closes_in_order() -> None:
 
 
 def test_source_and_target_reach_proton() -> None:
-    """The echo of an attach is what a generic client shows its user."""
+    """A generic client shows the echo of an attach to its user."""
     client = ProtonClient(a_server(b"")[0])
     receiver = client.session.receiver("r")
     receiver.source.address = "asked"

@@ -297,7 +297,7 @@ def test_credit_is_taken_back_at_once() -> None:
 
 
 def test_flow_without_link_credit_leaves_it() -> None:
-    """Only the session fields of such a flow speak."""
+    """Such a flow only has session fields."""
     server, link = a_served_link(sends=False, credit=100)
 
     assert server.receive_data(a_flow(handle=0), 0.0) == []
@@ -372,7 +372,7 @@ def test_drain_with_echo_is_answered_once() -> None:
 
 
 def test_drained_needs_a_drain() -> None:
-    """A flow with drain that nobody asked for confuses receivers."""
+    """An unrequested flow with drain confuses receivers."""
     server, link = a_served_link(sends=False)
     with pytest.raises(LocalProtocolError):
         link.complete_drain()
@@ -498,7 +498,7 @@ def test_aborted_delivery_disappears() -> None:
 
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_oversized_delivery_is_reported_and_the_link_lives_on(pieces: int) -> None:
-    """The caller rejects it with its size; memory was never taken for it."""
+    """The caller rejects it with its size; no memory was used for it."""
     server, signals = a_server(PREAMBLE + an_attach())
     link = only(signals, AttachRequested).link
     link.accept(max_message_size=3000)
@@ -515,7 +515,7 @@ def test_oversized_delivery_is_reported_and_the_link_lives_on(pieces: int) -> No
 
 
 def test_oversized_delivery_grows_over_the_limit_piece_by_piece() -> None:
-    """What was held for it is let go at once, also when the link then goes."""
+    """Its memory is released at once, also when the link then ends."""
     server, signals = a_server(PREAMBLE + an_attach())
     link = only(signals, AttachRequested).link
     link.accept(max_message_size=3000)
@@ -621,7 +621,7 @@ def test_ids_are_contiguous_over_the_links_of_a_session() -> None:
 @pytest.mark.parametrize("size", [0, 1, 400, 511, 512, 5000, 200_000])
 @pytest.mark.parametrize("frame_size", [512, 4096, 65536])
 def test_message_is_cut_to_the_peers_frames(size: int, frame_size: int) -> None:
-    """Java over WebSocket takes 4096 bytes; nobody has to take more than 512."""
+    """Java over WebSocket accepts 4096 bytes; a peer need not accept more than 512."""
     pair = EnginePair(client_options=EngineOptions(max_frame_size=frame_size)).opened()
     mine, theirs = pair.link(client_sends=False)
     payload = bytes(n % 251 for n in range(size))
@@ -658,7 +658,7 @@ def _with_mode(mode: int) -> tuple[Any, Link]:
 
 
 def test_settle_mode_may_be_decided_by_us() -> None:
-    """A receiver without a wish is told what it gets."""
+    """A receiver that requests no mode gets ours."""
     server, link = requested(an_attach(sends=False))
 
     link.accept(snd_settle_mode=1, rcv_settle_mode=0)
@@ -699,7 +699,7 @@ def test_frames_made_elsewhere_are_counted_like_our_own(pair: EnginePair) -> Non
 
 
 def test_ten_thousand_unsettled_deliveries_cost_nothing() -> None:
-    """The Python SDK never settles; nothing may be kept for what is only read."""
+    """The Python SDK never settles; unsettled deliveries must not use memory."""
     server, link = a_served_link(sends=False)
 
     for _ in range(20):

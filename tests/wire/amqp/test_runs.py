@@ -1,4 +1,4 @@
-"""Runs of transfers: the short way has to say exactly what the long way says."""
+"""Runs of transfers: the fast path must give exactly the signals of the general path."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_pieces_of_a_delivery_are_not_a_run(more: bool) -> None:
 @settings(deadline=None)
 @given(st.lists(st.tuples(FIELDS, st.binary(max_size=40), st.integers(1, 4)), max_size=12))
 def test_a_single_delivery_says_the_same_as_the_general_reader(rows: list[tuple[dict[str, Any], bytes, int]]) -> None:
-    """What `receive_single` takes is what `receive_data` would have said; what it does not take is untouched."""
+    """`receive_single` gives the same result as `receive_data`, or None without any change."""
     frames = [
         a_transfer(payload, **fields | {"delivery_id": fields["delivery_id"] + n})
         for fields, payload, repeat in rows

@@ -46,7 +46,7 @@ def test_server_offers_its_mechanisms_at_once() -> None:
 @pytest.mark.parametrize("mechanism", ["ANONYMOUS", MSSBCBS])
 @pytest.mark.parametrize("chunk", [1 << 20, 1])
 def test_init_pipelined_behind_the_header_succeeds(mechanism: str, chunk: int) -> None:
-    """Java sends its choice, the second header and the open before it has seen what is offered."""
+    """Java sends its choice, the second header and the open before it has read the offered mechanisms."""
     server = Connection(Role.SERVER, EngineOptions(), 0.0)
 
     signals = feed(server, HEADER_SASL + an_init(mechanism) + HEADER_AMQP + an_open(), chunk)
@@ -89,7 +89,7 @@ def test_bad_password_ends_with_an_outcome_and_no_header(pair: EnginePair) -> No
 
 @pytest.mark.parametrize("chunk", [1 << 20, 1])
 def test_input_behind_credentials_waits_for_the_verdict(chunk: int) -> None:
-    """A client may pipeline its open; nothing of it may be looked at before the key is."""
+    """A client may pipeline its open; it must not be processed before the key is verified."""
     server = Connection(Role.SERVER, EngineOptions(), 0.0)
 
     early = feed(server, HEADER_SASL + an_init(PLAIN, b"\x00u\x00p") + HEADER_AMQP + an_open(), chunk)
@@ -100,7 +100,7 @@ def test_input_behind_credentials_waits_for_the_verdict(chunk: int) -> None:
 
 
 def test_input_behind_credentials_is_bounded() -> None:
-    """A stranger may not fill our memory while a verdict is pending."""
+    """An unauthenticated client must not fill our memory meanwhile."""
     server = Connection(Role.SERVER, EngineOptions(), 0.0)
     server.receive_data(HEADER_SASL + an_init(PLAIN, b"\x00u\x00p"), 0.0)
     server.data_to_send()

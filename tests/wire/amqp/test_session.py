@@ -134,7 +134,7 @@ def test_frames_beyond_the_window_wait_and_nothing_overtakes_them() -> None:
 
 
 def test_window_of_ours_is_renewed_when_half_is_used(pair: EnginePair) -> None:
-    """A sender never stalls on it, however little it looks at credit."""
+    """A sender never stalls on it, even if it ignores credit."""
     pair = EnginePair(chunk=pair.chunk, server_options=EngineOptions(incoming_window=10)).opened()
     mine, _theirs = pair.link(credit=1000)
 
@@ -232,7 +232,7 @@ def test_long_rejection_is_cut_to_the_peers_frames() -> None:
 
 
 def test_settlements_leave_before_the_detach_and_the_end() -> None:
-    """After it nobody would listen."""
+    """After it they would be ignored."""
     server, link = a_served_link()
     link.settle(0, state=ACCEPTED)
     link.detach()
@@ -261,7 +261,7 @@ def frame_close() -> bytes:
 
 
 def test_outcome_of_our_delivery_is_reported(pair: EnginePair) -> None:
-    """The sending side learns what became of a range."""
+    """The sender gets the outcome of a range."""
     mine, theirs = pair.opened().link()
     for _ in range(3):
         mine.send(b"x")
@@ -337,7 +337,7 @@ VIOLATIONS = {
 @pytest.mark.parametrize("chunk", [1 << 20, 1])
 @pytest.mark.parametrize(("data", "condition"), VIOLATIONS.values(), ids=VIOLATIONS.keys())
 def test_violation_of_a_session_ends_it_and_not_the_connection(data: bytes, condition: Condition, chunk: int) -> None:
-    """AMQP 1.0, 2.8.17: other sessions of the client live on. What follows on the channel is thrown away."""
+    """AMQP 1.0, 2.8.17: other sessions of the client continue. Later input on the channel is discarded."""
     server, link = a_served_link()
 
     signals = feed(server, data + a_transfer() + a_begin(channel=1), chunk)

@@ -1,4 +1,4 @@
-"""What neighbours may use, what the declarations say, and what the serial numbers do."""
+"""The public names of the package, the declarations, and serial numbers."""
 
 from __future__ import annotations
 

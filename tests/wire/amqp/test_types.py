@@ -183,7 +183,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE.keys())
 def test_malformed_value_is_refused(data: str) -> None:
-    """Each is one way in which bytes are no AMQP value."""
+    """Each is another kind of malformed value."""
     with pytest.raises(RemoteProtocolError) as refusal:
         decode_value(bytes.fromhex(data))
 
@@ -208,7 +208,7 @@ def test_nesting_is_cut_before_the_stack_is(data: bytes) -> None:
 
 @pytest.mark.parametrize("data", ["70000000", "a105616263", "b100000005616263", "d0000000ff0000000140", "ff", "10"])
 def test_skipping_beyond_the_end_is_refused(data: str) -> None:
-    """Lengths are all that skipping looks at, so they are checked."""
+    """Skipping uses only lengths, so they are checked."""
     with pytest.raises(RemoteProtocolError):
         skip_value(bytes.fromhex(data))
 

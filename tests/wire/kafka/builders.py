@@ -56,7 +56,7 @@ def any_message(cls: type, version: int, random: Random) -> Any:
 
 
 def _any_field(spec: WireField, version: int, random: Random) -> Any:
-    # Foreign codecs know no private tags; those have tests of their own.
+    # Foreign codecs do not know our private tags; these have separate tests.
     if not spec.is_in(version) or (spec.tag is not None and spec.tag >= PRIVATE_TAGS):
         return spec.stand_in
     is_absent_tag = spec.tag is not None and spec.stand_in is None

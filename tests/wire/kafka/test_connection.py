@@ -234,7 +234,7 @@ def test_answering_twice_or_with_the_wrong_thing_is_our_fault() -> None:
 
 
 def test_response_that_was_encoded_before_is_the_same_response() -> None:
-    """What is asked often and changes seldom is encoded once."""
+    """Frequent responses that seldom change are encoded once."""
     server = ServerConnection()
     answer = ApiVersionsResponse(error_code=0, api_keys=(ApiVersion(api_key=0, min_version=0, max_version=9),))
     requests = server.receive_data(_client_bytes((ApiVersionsRequest(), 3), (ApiVersionsRequest(), 3)))
@@ -266,7 +266,7 @@ def test_flexible_response_that_was_encoded_before_has_its_header() -> None:
 
 
 def test_small_responses_leave_as_one_buffer() -> None:
-    """Half of what a small request costs is the send."""
+    """Half of the cost of a small request is the send."""
     server = ServerConnection()
     requests = server.receive_data(_client_bytes(*[(a_heartbeat(), 1)] * 5))
 
@@ -299,7 +299,7 @@ def test_only_small_neighbours_are_joined(sizes: list[int], joined_sizes: list[i
 
 
 def test_large_records_leave_as_they_were_given() -> None:
-    """A megabyte from the disk is not copied on its way out."""
+    """A megabyte from the disk is not copied."""
     server = ServerConnection()
     data = _client_bytes((FetchRequest(max_wait_ms=0, min_bytes=1, topics=()), 12), (a_heartbeat(), 1))
     fetch, heartbeat = server.receive_data(data)
@@ -358,7 +358,7 @@ def test_api_versions_in_an_unknown_version_is_answered_in_version_0(version: in
 
 
 def test_client_reads_the_refusal_of_its_api_versions() -> None:
-    """The answer is in version 0, whatever was asked."""
+    """The answer is in version 0, whatever the request."""
     client = ClientConnection(client_id=None)
     server = ServerConnection(served=ServedApis({18: VersionRange(0, 2)}))
     client.request(ApiVersionsRequest(), 4)
@@ -383,7 +383,7 @@ def test_anything_else_unknown_breaks_the_connection(key: int, version: int, fee
 
 
 def test_api_that_is_not_served_breaks_the_connection() -> None:
-    """The shell decides what is served; ApiVersions too."""
+    """The caller decides which APIs are served, ApiVersions included."""
     heartbeat = _client_bytes((a_heartbeat(), 1))
     versions = _client_bytes((ApiVersionsRequest(), 0))
 
@@ -395,7 +395,7 @@ def test_api_that_is_not_served_breaks_the_connection() -> None:
 
 @pytest.mark.parametrize(("key", "low", "high"), [(0, 0, 9), (0, 3, 10), (4, 0, 1)])
 def test_only_declared_versions_can_be_offered(key: int, low: int, high: int) -> None:
-    """What is advertised for the sake of old clients (Produce 0 to 2) is not what is read."""
+    """Versions that are advertised only for old clients (Produce 0 to 2) are not read."""
     with pytest.raises(LocalProtocolError, match=f"API {key}"):
         ServedApis({key: VersionRange(low, high)})
 
@@ -440,7 +440,7 @@ def test_frame_of_a_size_that_is_not_allowed_breaks_the_connection(length: int, 
 
 
 def test_limit_can_grow_when_the_peer_is_known() -> None:
-    """A stranger gets little room; the limit holds for the next frame."""
+    """An unauthenticated client has a low limit; a change applies to the next frame."""
     data = _client_bytes((a_produce(records=b"x" * 1000), 9))
     server = ServerConnection(max_request_bytes=100)
 
@@ -509,7 +509,7 @@ def test_response_that_nobody_waits_for_or_that_ends_early_breaks_the_connection
 
 
 def test_response_without_a_request_breaks_the_connection() -> None:
-    """A server does not speak first."""
+    """A server does not send first."""
     with pytest.raises(BrokenStream, match="not the next"):
         ClientConnection(client_id=None).receive_data(struct.pack(">ii", 4, 0))
 

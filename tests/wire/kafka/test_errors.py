@@ -1,4 +1,4 @@
-"""Kafka's error codes: numbers, names and whether to retry, held against a foreign table."""
+"""Kafka's error codes: numbers, names and whether to retry, compared with a foreign table."""
 
 from kio.schema.errors import ErrorCode as KioErrorCode
 
@@ -15,7 +15,7 @@ def test_every_code_has_the_number_name_and_retriability_of_kafka() -> None:
 
 
 def test_every_code_has_a_sentence() -> None:
-    """The message travels where a response has room for one."""
+    """Responses with a message field contain it."""
     messages = [code.message for code in ErrorCode]
 
     assert all(message.endswith(".") for message in messages)

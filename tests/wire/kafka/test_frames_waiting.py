@@ -28,7 +28,7 @@ def test_a_frame_waits_until_it_is_admitted_wherever_the_input_is_cut(cut: int) 
 
 
 def test_a_frame_that_waits_holds_only_what_came_with_it() -> None:
-    """Its announced length costs nothing until it is admitted."""
+    """No memory is used for its announced length until it is admitted."""
     frames = Frames(1_000_000)
     frames.admits = lambda _: False
     frames.cut(framed(bytes(900_000))[:100])
@@ -40,7 +40,7 @@ def test_a_frame_that_waits_holds_only_what_came_with_it() -> None:
 
 
 def test_a_forgotten_frame_holds_nothing() -> None:
-    """A connection that is gone lets go at once."""
+    """A closed connection releases its memory at once."""
     frames = Frames(1_000_000)
     frames.cut(framed(bytes(900_000))[:100])
 

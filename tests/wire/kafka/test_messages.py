@@ -1,4 +1,4 @@
-"""Messages: round trips in every version, bytes by hand, tags of the future, lengths that lie."""
+"""Messages: round trips in every version, bytes by hand, unknown tags, wrong lengths."""
 
 from random import Random
 from typing import Any
@@ -65,7 +65,7 @@ def test_message_survives_a_round_trip(api: Api, version: int, cls: type) -> Non
 @settings(deadline=None)
 @given(case=st.sampled_from(_CASES), seed=st.integers(0, 2**32))
 def test_any_message_survives_a_round_trip(case: tuple[Api, int, type], seed: int) -> None:
-    """The same property for values that nobody thought of."""
+    """The same property for random values."""
     api, version, cls = case
     message = any_message(cls, version, Random(seed))
     flexible = api.is_flexible(version)
@@ -120,7 +120,7 @@ def test_metadata_request_has_the_bytes_of_the_specification() -> None:
 
 
 def test_metadata_response_v9_has_the_bytes_of_the_specification() -> None:
-    """Brokers, cluster, controller, topics with partitions, and the operations nobody asked for."""
+    """Brokers, cluster, controller, topics with partitions, and the operations that were not requested."""
     partition = MetadataPartition(
         error_code=0, index=1, leader_id=7, leader_epoch=3, replica_nodes=(7,), isr_nodes=(7,), offline_replicas=()
     )
@@ -259,7 +259,7 @@ def test_unknown_tag_in_a_body_is_ignored() -> None:
 
 
 def test_unknown_tag_beside_known_ones_is_ignored() -> None:
-    """A struct with tags of its own skips those of others."""
+    """A struct with known tags skips unknown ones."""
     response = ApiVersionsResponse(error_code=0, api_keys=(), finalized_features_epoch=7)
     known = _encode(ApiVersionsResponse, 3, True, response)
     assert known.endswith(bytes.fromhex("01 01 08 0000000000000007"))
@@ -285,7 +285,7 @@ def test_tag_whose_size_is_not_that_of_its_field_is_refused(section: str) -> Non
 
 @pytest.mark.parametrize("count", ["7fffffff", "00000100"])
 def test_array_longer_than_its_message_is_refused_before_it_is_made(count: str) -> None:
-    """A count is held against the bytes that are left, divided by the least that an element takes."""
+    """A count is compared with the remaining bytes divided by the minimum size of an element."""
     wire = bytes.fromhex(count) + b"\x00\x01a" * 20
 
     with pytest.raises(RemoteProtocolError, match="topics"):
@@ -309,7 +309,7 @@ def test_null_where_there_is_none_is_refused() -> None:
 
 
 def test_text_that_is_not_utf8_is_refused() -> None:
-    """Names are text; what is not text has no name."""
+    """Names are UTF-8."""
     wire = bytes.fromhex("0001 ff 00000001 0001 6d")
 
     with pytest.raises(RemoteProtocolError, match="HeartbeatRequest"):
@@ -352,7 +352,7 @@ def test_structs_compare_and_show_their_values() -> None:
 
 
 def test_field_that_comes_later_needs_a_default() -> None:
-    """Something must stand for it in the versions before."""
+    """Earlier versions need a value."""
 
     @struct
     class Late:
@@ -366,7 +366,7 @@ def test_field_that_comes_later_needs_a_default() -> None:
 
 
 def test_every_api_is_in_the_table_under_its_key() -> None:
-    """What librdkafka looks for must lie inside what is advertised (reference 2.3)."""
+    """The versions that librdkafka needs must be advertised (reference 2.3)."""
     must_contain = {
         0: (0, 3, 7),
         1: (4, 10),

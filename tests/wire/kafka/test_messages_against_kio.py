@@ -1,4 +1,4 @@
-"""Every message in every version, judged by a foreign codec (PyPI kio) that was generated from Kafka's definitions."""
+"""Every message in every version, compared with PyPI kio, a codec generated from Kafka's definitions."""
 
 import dataclasses
 import importlib
@@ -22,7 +22,7 @@ from wire.kafka.builders import any_message, every_message, message_id
 # Values for each message and version; the builder mixes edges and nulls into each of them.
 _CASES = 4
 
-# kio knows what Kafka 4 knows; the versions that it lacks are judged by kafka-python (test_messages_of_kafka_1).
+# kio has the versions of Kafka 4; older ones are compared with kafka-python (test_messages_of_kafka_1).
 _DROPPED_BY_KAFKA_4 = {("DescribeAcls", 0), ("DescribeConfigs", 0), ("DescribeLogDirs", 0)}
 _MESSAGES = [
     (api, version, cls) for api, version, cls in every_message() if (api.name, version) not in _DROPPED_BY_KAFKA_4
@@ -102,7 +102,7 @@ def _assert_same_value(ours: Any, theirs: Any, version: int) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """One form for what the two codecs spell differently: times, the zero UUID, the absent time, views."""
+    """Normalizes values that the two codecs represent differently: times, the zero UUID, the absent time, views."""
     if isinstance(value, timedelta):
         return value // timedelta(milliseconds=1)
     if isinstance(value, datetime):

@@ -1,4 +1,4 @@
-"""Versions that Kafka 4 has dropped and clients of Kafka 1.0 still send: bytes by hand, judged by kafka-python."""
+"""Versions that Kafka 4 has dropped and clients of Kafka 1.0 still send: bytes by hand, compared with kafka-python."""
 
 import warnings
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""Kafka's primitive types: bytes by hand, round trips, and lengths that lie."""
+"""Kafka's primitive types: bytes by hand, round trips, and wrong lengths."""
 
 from uuid import UUID
 
@@ -25,7 +25,7 @@ def test_varint_that_is_cut_off_or_too_long_is_refused(wire: str) -> None:
 
 @pytest.mark.parametrize(("wire", "length"), [("", 1), ("6162", 3), ("ff", 1), ("c3", 1)])
 def test_text_beyond_its_input_or_not_utf8_is_refused(wire: str, length: int) -> None:
-    """The length is held against the bytes that are left; the bytes against UTF-8."""
+    """The length is compared with the remaining bytes, and the text must be UTF-8."""
     data = bytes.fromhex(wire)
 
     with pytest.raises(RemoteProtocolError):

@@ -59,7 +59,7 @@ def said(request: Request) -> tuple[int, int, object]:
 
 
 def flattened(server: ServerConnection, requests: list[Request]) -> list[tuple[int, int, object]]:
-    """What was asked, with every run unfolded into its requests."""
+    """The requests, with every run split into its requests."""
     found = []
     for request in requests:
         singles = server.split_run(request) if isinstance(request.body, ProduceRun) else [request]
@@ -69,7 +69,7 @@ def flattened(server: ServerConnection, requests: list[Request]) -> list[tuple[i
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_requests_that_repeat_the_first_come_as_one_run(version: int) -> None:
-    """The first is read in full and teaches what the others have in common."""
+    """The first is decoded completely and gives the pattern of the others."""
     server = a_server()
     server.receive_data(bytes_of([a_produce(70)], version))
 
