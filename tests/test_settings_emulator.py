@@ -7,7 +7,7 @@ import pytest
 
 from hubmere.model.entity import CaptureEncoding, Rights
 from hubmere.model.errors import InvalidArgument, Refusal
-from hubmere.settings.emulator import is_emulator_config, parse_emulator_config
+from hubmere.settings.emulator import parse_emulator_config
 
 # The sample of the reference (service 9).
 SAMPLE = """
@@ -131,9 +131,3 @@ def test_missing_name_is_named() -> None:
         parse_emulator_config(config)
 
     assert refusal.value.name == f"{ENTITY}.Name"
-
-
-@pytest.mark.parametrize(("data", "wanted"), [({"UserConfig": {}}, True), ({}, False), ([], False), (None, False)])
-def test_file_is_recognised_by_its_first_key(data: object, wanted: bool) -> None:
-    """`--config` takes both kinds of file."""
-    assert is_emulator_config(data) is wanted

@@ -1,4 +1,4 @@
-"""The capture job's keeper, with real child processes: started, watched, restarted, stopped, never left behind."""
+"""The supervisor of the capture job, with real child processes: started, monitored, restarted and stopped."""
 
 import asyncio
 import contextlib
@@ -43,7 +43,7 @@ HAS_CHILDREN = (
 )
 
 
-class Keeper:
+class SupervisorHarness:
     """A supervisor over a real broker's captured hubs, and the job's part played by a script."""
 
     def __init__(self, folder: Path, script: str) -> None:
@@ -97,14 +97,14 @@ class Keeper:
 
 
 @pytest.fixture
-def keep(tmp_path: Path) -> Iterator[Callable[[str], Keeper]]:
-    made: list[Keeper] = []
+def keep(tmp_path: Path) -> Iterator[Callable[[str], SupervisorHarness]]:
+    made: list[SupervisorHarness] = []
 
-    def keeper(script: str) -> Keeper:
-        made.append(Keeper(tmp_path, script))
+    def harness(script: str) -> SupervisorHarness:
+        made.append(SupervisorHarness(tmp_path, script))
         return made[-1]
 
-    yield keeper
+    yield harness
     for one in made:
         one.bench.close()
 
@@ -147,118 +147,124 @@ def await_gone(*pids: int) -> None:
         time.sleep(0.005)
 
 
-def test_the_job_runs_while_a_hub_is_captured(keep: Callable[[str], Keeper]) -> None:
+def test_the_job_runs_while_a_hub_is_captured(keep: Callable[[str], SupervisorHarness]) -> None:
     """First hub in, last hub out; and it is called running when it has reported that it captures."""
-    keeper = keep(OBEYS)
+    harness = keep(OBEYS)
     states: list[JobState] = []
 
     async def story() -> None:
         await asyncio.sleep(0.05)
-        states.append(keeper.supervision.state)
-        keeper.capture()
-        await until(lambda: "up" in keeper.log_text())
-        states.append(keeper.supervision.state)
-        pid = keeper.supervision.pid
-        keeper.report("starting")
+        states.append(harness.supervision.state)
+        harness.capture()
+        await until(lambda: "up" in harness.log_text())
+        states.append(harness.supervision.state)
+        pid = harness.supervision.pid
+        harness.report("starting")
         await asyncio.sleep(0.05)
-        states.append(keeper.supervision.state)
-        keeper.report()
-        await until(lambda: keeper.supervision.state is JobState.RUNNING)
-        keeper.capture(enabled=False)
-        await until(lambda: keeper.supervision.state is JobState.OFF)
+        states.append(harness.supervision.state)
+        harness.report()
+        await until(lambda: harness.supervision.state is JobState.RUNNING)
+        harness.capture(enabled=False)
+        await until(lambda: harness.supervision.state is JobState.OFF)
         assert pid is not None
         await_gone(pid)
 
-    supervised(keeper.supervisor(), story)
+    supervised(harness.supervisor(), story)
 
     assert states == [JobState.OFF, JobState.STARTING, JobState.STARTING]
-    assert (keeper.starts, keeper.supervision.restarts) == (1, 0)
+    assert (harness.starts, harness.supervision.restarts) == (1, 0)
 
 
-def test_a_job_that_fails_is_started_again_and_its_last_words_are_the_reason(keep: Callable[[str], Keeper]) -> None:
+def test_a_job_that_fails_is_started_again_and_its_last_words_are_the_reason(
+    keep: Callable[[str], SupervisorHarness],
+) -> None:
     """The same failure again and again becomes an alarm."""
-    keeper = keep(FAILS)
-    keeper.capture()
+    harness = keep(FAILS)
+    harness.capture()
 
     async def story() -> None:
-        await until(lambda: keeper.supervision.is_alarmed and keeper.supervision.state is JobState.BACKING_OFF)
+        await until(lambda: harness.supervision.is_alarmed and harness.supervision.state is JobState.BACKING_OFF)
 
-    supervised(keeper.supervisor(replace(PATIENCE, alarm_after=3)), story)
+    supervised(harness.supervisor(replace(PATIENCE, alarm_after=3)), story)
 
-    assert keeper.starts >= 3
-    assert keeper.log_text().count("the disk is full") >= 3
+    assert harness.starts >= 3
+    assert harness.log_text().count("the disk is full") >= 3
 
 
-def test_the_reason_of_a_failure_is_shown(keep: Callable[[str], Keeper]) -> None:
+def test_the_reason_of_a_failure_is_shown(keep: Callable[[str], SupervisorHarness]) -> None:
     """One line that a person can act on."""
-    keeper = keep(FAILS)
-    keeper.capture()
+    harness = keep(FAILS)
+    harness.capture()
     reasons: list[str] = []
 
     async def story() -> None:
-        await until(lambda: keeper.supervision.state is JobState.BACKING_OFF)
-        reasons.append(keeper.supervision.reason)
+        await until(lambda: harness.supervision.state is JobState.BACKING_OFF)
+        reasons.append(harness.supervision.reason)
 
-    supervised(keeper.supervisor(replace(PATIENCE, first_retry=60)), story)
+    supervised(harness.supervisor(replace(PATIENCE, first_retry=60)), story)
 
     assert reasons == ["it ended with exit code 3: the disk is full"]
 
 
 @pytest.mark.parametrize("has_reported", [False, True])
-def test_a_job_that_is_silent_is_ended_and_started_again(keep: Callable[[str], Keeper], has_reported: bool) -> None:
+def test_a_job_that_is_silent_is_ended_and_started_again(
+    keep: Callable[[str], SupervisorHarness], has_reported: bool
+) -> None:
     """Being alive is not enough: health is progress."""
-    keeper = keep(IGNORES)
-    keeper.capture()
+    harness = keep(IGNORES)
+    harness.capture()
     patience = replace(PATIENCE, silence=0.3) if has_reported else replace(PATIENCE, first_report=0.3)
 
     async def story() -> None:
-        await until(lambda: keeper.supervision.state is JobState.STARTING)
+        await until(lambda: harness.supervision.state is JobState.STARTING)
         if has_reported:
-            keeper.report()
-        await until(lambda: keeper.supervision.restarts >= 1)
+            harness.report()
+        await until(lambda: harness.supervision.restarts >= 1)
 
-    supervised(keeper.supervisor(replace(patience, last_stop=0.1)), story)
+    supervised(harness.supervisor(replace(patience, last_stop=0.1)), story)
 
-    assert keeper.starts >= 2
+    assert harness.starts >= 2
 
 
-def test_nothing_of_a_job_that_was_killed_is_left(keep: Callable[[str], Keeper]) -> None:
+def test_nothing_of_a_job_that_was_killed_is_left(keep: Callable[[str], SupervisorHarness]) -> None:
     """Java and Python workers are in the job's group, and go with it."""
-    keeper = keep(HAS_CHILDREN)
-    keeper.capture()
+    harness = keep(HAS_CHILDREN)
+    harness.capture()
     pids: list[int] = []
 
     async def story() -> None:
-        await until(lambda: "child" in keeper.log_text())
-        pids.extend((keeper.supervision.pid or 0, int(keeper.log_text().split()[1])))
+        await until(lambda: "child" in harness.log_text())
+        pids.extend((harness.supervision.pid or 0, int(harness.log_text().split()[1])))
 
-    supervised(keeper.supervisor(replace(PATIENCE, last_stop=0.1)), story)
+    supervised(harness.supervisor(replace(PATIENCE, last_stop=0.1)), story)
 
     assert len(pids) == 2
     await_gone(*pids)
 
 
-def test_a_job_that_does_not_hear_is_killed_when_the_node_stops(keep: Callable[[str], Keeper]) -> None:
+def test_a_job_that_does_not_hear_is_killed_when_the_node_stops(keep: Callable[[str], SupervisorHarness]) -> None:
     """A stop is bounded."""
-    keeper = keep(IGNORES)
-    keeper.capture()
+    harness = keep(IGNORES)
+    harness.capture()
     pids: list[int] = []
 
     async def story() -> None:
-        await until(lambda: "up" in keeper.log_text())
-        pids.append(keeper.supervision.pid or 0)
+        await until(lambda: "up" in harness.log_text())
+        pids.append(harness.supervision.pid or 0)
 
-    supervised(keeper.supervisor(replace(PATIENCE, last_stop=0.1)), story)
+    supervised(harness.supervisor(replace(PATIENCE, last_stop=0.1)), story)
 
     await_gone(*pids)
-    assert keeper.supervision.state is JobState.OFF
+    assert harness.supervision.state is JobState.OFF
 
 
-def test_a_job_that_an_earlier_node_left_is_ended_before_another_is_started(keep: Callable[[str], Keeper]) -> None:
+def test_a_job_that_an_earlier_node_left_is_ended_before_another_is_started(
+    keep: Callable[[str], SupervisorHarness],
+) -> None:
     """Two jobs must never write to the same checkpoints; the lock goes with the job, not with the node."""
-    keeper = keep(OBEYS)
-    keeper.capture()
-    lease = Lease(keeper.log_file.with_name("job.lock"))
+    harness = keep(OBEYS)
+    harness.capture()
+    lease = Lease(harness.log_file.with_name("job.lock"))
     fd = lease.acquire()
     left = subprocess.Popen(
         [sys.executable, "-c", IGNORES], stdout=subprocess.PIPE, pass_fds=(fd,), start_new_session=True
@@ -268,54 +274,54 @@ def test_a_job_that_an_earlier_node_left_is_ended_before_another_is_started(keep
     assert left.stdout.readline() == b"up\n"
 
     async def story() -> None:
-        await until(lambda: keeper.supervision.state is JobState.STARTING)
+        await until(lambda: harness.supervision.state is JobState.STARTING)
 
-    supervised(keeper.supervisor(), story)
+    supervised(harness.supervisor(), story)
 
     assert left.wait(PATIENT_S) == -signal.SIGKILL
     left.stdout.close()
 
 
-def test_a_node_that_cannot_run_the_job_says_why_and_looks_again(keep: Callable[[str], Keeper]) -> None:
+def test_a_node_that_cannot_run_the_job_says_why_and_looks_again(keep: Callable[[str], SupervisorHarness]) -> None:
     """Somebody may install Java while the node runs."""
-    keeper = keep(OBEYS)
-    keeper.capture()
+    harness = keep(OBEYS)
+    harness.capture()
     results: list[Supervision] = []
 
     async def prepare() -> JobCommand:
         if not results:
             raise CannotRun("Java is not installed")
-        return await keeper.prepare()
+        return await harness.prepare()
 
     async def story() -> None:
-        await until(lambda: keeper.supervision.state is JobState.BLOCKED)
-        results.append(keeper.supervision)
-        await until(lambda: keeper.supervision.state is JobState.STARTING)
+        await until(lambda: harness.supervision.state is JobState.BLOCKED)
+        results.append(harness.supervision)
+        await until(lambda: harness.supervision.state is JobState.STARTING)
 
-    supervised(keeper.supervisor(replace(PATIENCE, blocked=0.05), prepare), story)
+    supervised(harness.supervisor(replace(PATIENCE, blocked=0.05), prepare), story)
 
     assert results[0].reason == "Java is not installed"
 
 
 def test_a_failure_of_the_supervisor_itself_is_shown_and_gets_over(
-    keep: Callable[[str], Keeper], caplog: pytest.LogCaptureFixture
+    keep: Callable[[str], SupervisorHarness], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whatever is wrong with capture, the node must not end because of it."""
-    keeper = keep(OBEYS)
-    keeper.capture()
+    harness = keep(OBEYS)
+    harness.capture()
     results: list[Supervision] = []
 
     async def prepare() -> JobCommand:
         if not results:
             raise RuntimeError("a bug")
-        return await keeper.prepare()
+        return await harness.prepare()
 
     async def story() -> None:
-        await until(lambda: keeper.supervision.state is JobState.BLOCKED)
-        results.append(keeper.supervision)
-        await until(lambda: keeper.supervision.state is JobState.STARTING)
+        await until(lambda: harness.supervision.state is JobState.BLOCKED)
+        results.append(harness.supervision)
+        await until(lambda: harness.supervision.state is JobState.STARTING)
 
-    supervised(keeper.supervisor(replace(PATIENCE, blocked=0.05), prepare), story)
+    supervised(harness.supervisor(replace(PATIENCE, blocked=0.05), prepare), story)
 
     assert results[0].reason == "RuntimeError: a bug"
     assert "supervising the capture job failed" in caplog.text
@@ -349,47 +355,49 @@ def test_different_failures_are_no_alarm() -> None:
 DROWSY = replace(PATIENCE, sleep_after=0.2, due_check=0.01, least_lead=0.05, most_lead=0.05)
 
 
-def test_a_job_without_work_is_stopped_and_started_again_when_a_window_is_full(keep: Callable[[str], Keeper]) -> None:
-    """It costs nothing in the meantime, and its starts are no restarts."""
-    keeper = keep(OBEYS)
+def test_a_job_without_work_is_stopped_and_started_again_when_a_window_is_full(
+    keep: Callable[[str], SupervisorHarness],
+) -> None:
+    """The stopped job uses no resources, and its starts do not count as restarts."""
+    harness = keep(OBEYS)
     shown: list[Supervision] = []
 
     async def story() -> None:
-        keeper.capture()
-        await until(lambda: "up" in keeper.log_text())
-        pid = keeper.supervision.pid
-        keeper.report_windows()
-        await until(lambda: keeper.supervision.state is JobState.SLEEPING)
-        shown.append(keeper.supervision)
+        harness.capture()
+        await until(lambda: "up" in harness.log_text())
+        pid = harness.supervision.pid
+        harness.report_windows()
+        await until(lambda: harness.supervision.state is JobState.SLEEPING)
+        shown.append(harness.supervision)
         assert pid is not None
         assert not is_there(pid)
-        described = keeper.bench.hub.entity.capture
+        described = harness.bench.hub.entity.capture
         assert described is not None
         for _ in range(described.size_limit_bytes // 1_000_000 + 1):
-            keeper.bench.hub.log(0).append(a_batch(body=b"x" * 1_000_000), SystemClock().now_ms())
-        keeper.bench.turn.run()
-        await until(lambda: keeper.starts == 2 and keeper.supervision.state is JobState.STARTING)
-        shown.append(keeper.supervision)
+            harness.bench.hub.log(0).append(a_batch(body=b"x" * 1_000_000), SystemClock().now_ms())
+        harness.bench.turn.run()
+        await until(lambda: harness.starts == 2 and harness.supervision.state is JobState.STARTING)
+        shown.append(harness.supervision)
 
-    supervised(keeper.supervisor(DROWSY), story)
+    supervised(harness.supervisor(DROWSY), story)
 
     assert (shown[0].reason, shown[0].pid, shown[0].restarts) == ("no events are waiting", None, 0)
     assert shown[1].restarts == 0
 
 
-def test_a_job_that_does_not_know_its_windows_yet_keeps_running(keep: Callable[[str], Keeper]) -> None:
-    """It has looked at nothing so far, so that nobody can say when work is due."""
-    keeper = keep(OBEYS)
+def test_a_job_that_does_not_know_its_windows_yet_keeps_running(keep: Callable[[str], SupervisorHarness]) -> None:
+    """The job has not read any position yet, so that the time of its next work is unknown."""
+    harness = keep(OBEYS)
 
     async def story() -> None:
-        keeper.capture()
-        await until(lambda: "up" in keeper.log_text())
-        keeper.report("running")
-        await until(lambda: keeper.supervision.state is JobState.RUNNING)
+        harness.capture()
+        await until(lambda: "up" in harness.log_text())
+        harness.report("running")
+        await until(lambda: harness.supervision.state is JobState.RUNNING)
         await asyncio.sleep(3 * DROWSY.sleep_after)
-        assert keeper.supervision.state is JobState.RUNNING
+        assert harness.supervision.state is JobState.RUNNING
 
-    supervised(keeper.supervisor(DROWSY), story)
+    supervised(harness.supervisor(DROWSY), story)
 
 
 def test_a_job_is_stopped_after_a_while_without_work_and_not_for_a_short_one() -> None:
@@ -435,16 +443,16 @@ def test_a_job_that_must_not_sleep_always_runs() -> None:
 
 @pytest.mark.parametrize("captured_later", [False, True], ids=["before the start", "while the node runs"])
 def test_the_job_is_kept_from_the_first_captured_hub_on(
-    keep: Callable[[str], Keeper], tmp_path: Path, captured_later: bool
+    keep: Callable[[str], SupervisorHarness], tmp_path: Path, captured_later: bool
 ) -> None:
     """A hub may be captured since the last run of the node, or become so at any time."""
-    keeper = keep("")
+    harness = keep("")
     settings = Settings(capture_java=tmp_path / "no-java-here")
     addresses = Addresses(namespace="hubmere", kafka=1)
     job = CaptureJob(settings=settings, addresses=addresses, base=tmp_path, admin_token="t")
     if not captured_later:
-        keeper.capture()
-    work = job.supervise(keeper.bench.broker.captures, SystemClock())
+        harness.capture()
+    work = job.supervise(harness.bench.broker.captures, SystemClock())
     results: list[object] = []
 
     async def story() -> None:
@@ -452,10 +460,10 @@ def test_the_job_is_kept_from_the_first_captured_hub_on(
         task = asyncio.create_task(work)
         if captured_later:
             await asyncio.sleep(0)
-            results.append(keeper.supervision.state)
-            keeper.capture()
-        await until(lambda: keeper.supervision.state is JobState.BLOCKED)
-        results.append(keeper.supervision.reason)
+            results.append(harness.supervision.state)
+            harness.capture()
+        await until(lambda: harness.supervision.state is JobState.BLOCKED)
+        results.append(harness.supervision.reason)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task

@@ -96,7 +96,7 @@ def a_classic_join(member_id: str = "", topics: str = "t", owned: str = "", **mo
     return JoinRequest(member_id=member_id, protocols=protocols, **(values | more))
 
 
-class Room:
+class ConsumerGroupHarness:
     """A group, its topics and its clock."""
 
     def __init__(self, topics: Topics | None = None, **config: Any) -> None:

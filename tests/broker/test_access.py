@@ -55,7 +55,7 @@ EXPIRY = 1_893_456_000
 NAMESPACE = Namespace(name=namespace_name("ns1234"))
 
 
-class World:
+class AccessHarness:
     """A namespace with hubs `eh1`, `eh10`, `eh2` and a rule `send` on `eh1` that has the vectors' key."""
 
     def __init__(self, *, takes_emulator_key: bool = False, skew_s: int = 0) -> None:
@@ -85,12 +85,12 @@ class World:
         return Resource.of_hub(self.namespace.name, hub, *below)
 
     def publisher_resource(self, publisher: str) -> Resource:
-        return Resource.of_publisher(self.namespace.name, "eh1", publisher)
+        return Resource.of_hub(self.namespace.name, "eh1", "publishers", publisher, is_messages=True)
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def harness() -> AccessHarness:
+    return AccessHarness()
 
 
 def a_token(path: str = "/eh1", rule: str = "send", key: str = KEY, expires_at_s: int = EXPIRY) -> str:
@@ -101,17 +101,17 @@ def a_token(path: str = "/eh1", rule: str = "send", key: str = KEY, expires_at_s
 
 
 @pytest.mark.parametrize("vector", VECTORS)
-def test_vector_of_the_reference_is_accepted(world: World, vector: str) -> None:
+def test_vector_of_the_reference_is_accepted(harness: AccessHarness, vector: str) -> None:
     """Conformance: SAS 13; the signed text is the encoded one, upper hex or lower."""
-    principal = world.enter(f"SharedAccessSignature {vector}&se={EXPIRY}&skn=send")
+    principal = harness.enter(f"SharedAccessSignature {vector}&se={EXPIRY}&skn=send")
 
     assert principal.rule == "send"
     assert principal.expires_at_s == EXPIRY
-    assert principal.may(Rights.SEND, world.publisher_resource("dev-01"))
+    assert principal.may(Rights.SEND, harness.publisher_resource("dev-01"))
 
 
 @pytest.mark.parametrize("vector", VECTORS)
-def test_vector_with_one_character_flipped_is_refused(world: World, vector: str) -> None:
+def test_vector_with_one_character_flipped_is_refused(harness: AccessHarness, vector: str) -> None:
     """Conformance: SAS 13, for a character of the resource, the signature, the expiry or the rule."""
     text = f"SharedAccessSignature {vector}&se={EXPIRY}&skn=send"
     begin = len("SharedAccessSignature ")
@@ -120,35 +120,35 @@ def test_vector_with_one_character_flipped_is_refused(world: World, vector: str)
         # The hex digits of a percent escape may be in either case.
         flipped = text[:at] + ("x" if text[at] != "x" else "y") + text[at + 1 :]
         with pytest.raises(Unauthorized):
-            world.enter(flipped)
+            harness.enter(flipped)
 
 
-def test_fields_come_in_any_order_and_extra_ones_are_ignored(world: World) -> None:
+def test_fields_come_in_any_order_and_extra_ones_are_ignored(harness: AccessHarness) -> None:
     """Every client has its own order; the scheme's case does not matter."""
     fields = a_token().partition(" ")[2].split("&")
 
-    principal = world.enter("sharedaccesssignature " + "&".join(["x=1", *reversed(fields)]))
+    principal = harness.enter("sharedaccesssignature " + "&".join(["x=1", *reversed(fields)]))
 
     assert principal.rule == "send"
 
 
-def test_unencoded_resource_and_signature_are_accepted(world: World) -> None:
+def test_unencoded_resource_and_signature_are_accepted(harness: AccessHarness) -> None:
     """Samples in the docs leave the host as it is, and some scripts forget to encode the signature."""
     signed = f"{HOST}\n{EXPIRY}".encode()
-    key = world.root.primary_key
+    key = harness.root.primary_key
     signature = base64.b64encode(hmac.new(key.encode(), signed, hashlib.sha256).digest()).decode()
 
-    principal = world.enter(f"SharedAccessSignature sr={HOST}&sig={signature}&se={EXPIRY}&skn={world.root.name}")
+    principal = harness.enter(f"SharedAccessSignature sr={HOST}&sig={signature}&se={EXPIRY}&skn={harness.root.name}")
 
     assert principal.rights is Rights.ALL
 
 
 @pytest.mark.parametrize("scheme", ["sb://", "amqp://", "amqps://", "http://", "https://", ""])
-def test_scheme_of_the_resource_does_not_matter(world: World, scheme: str) -> None:
+def test_scheme_of_the_resource_does_not_matter(harness: AccessHarness, scheme: str) -> None:
     """Conformance: SAS 14."""
     token = make_token(f"{scheme}{HOST}/eh1", "send", KEY, expires_at_s=EXPIRY)
 
-    assert world.enter(token).may(Rights.SEND, world.hub_resource())
+    assert harness.enter(token).may(Rights.SEND, harness.hub_resource())
 
 
 @pytest.mark.parametrize(
@@ -187,26 +187,26 @@ def test_resource_is_taken_apart(text: str, host: str, path: str) -> None:
         f"SharedAccessSignature sr={'a' * 9000}&sig=b&se=1&skn=c",
     ],
 )
-def test_token_that_cannot_be_read_is_malformed(world: World, token: str) -> None:
+def test_token_that_cannot_be_read_is_malformed(harness: AccessHarness, token: str) -> None:
     """The refusal names the defect."""
     with pytest.raises(MalformedToken):
-        world.enter(token)
+        harness.enter(token)
 
 
 @pytest.mark.parametrize("token", [None, ""])
-def test_no_token_is_a_missing_token(world: World, token: str | None) -> None:
+def test_no_token_is_a_missing_token(harness: AccessHarness, token: str | None) -> None:
     """Told apart from a wrong one."""
     with pytest.raises(MissingToken):
-        world.enter(token)
+        harness.enter(token)
 
 
 @given(st.text())
 def test_any_text_as_token_is_refused_and_nothing_else_happens(text: str) -> None:
     """An unauthenticated peer may send anything."""
-    world = World()
+    harness = AccessHarness()
 
     with pytest.raises(Unauthorized):
-        world.enter(f"SharedAccessSignature sr={text}&sig={text}&se=1893456000&skn=send")
+        harness.enter(f"SharedAccessSignature sr={text}&sig={text}&se=1893456000&skn=send")
 
 
 @given(path=st.text(max_size=50), rule=st.text(min_size=1, max_size=20), key=st.text(st.characters(codec="utf-8")))
@@ -225,169 +225,169 @@ def test_token_that_was_made_is_verified_with_its_key_and_no_other(path: str, ru
 # --- refusals in their order -----------------------------------------------------------------------------------------
 
 
-def test_unknown_rule_and_wrong_key_get_the_same_error(world: World) -> None:
+def test_unknown_rule_and_wrong_key_get_the_same_error(harness: AccessHarness) -> None:
     """Whoever guesses must not learn which rules exist."""
     with pytest.raises(InvalidSignature) as unknown:
-        world.enter(a_token(rule="absent"))
+        harness.enter(a_token(rule="absent"))
     with pytest.raises(InvalidSignature) as wrong:
-        world.enter(a_token(key="wrong"))
+        harness.enter(a_token(key="wrong"))
 
     assert unknown.value.text() == wrong.value.text()
 
 
-def test_signature_is_judged_before_audience_and_expiry(world: World) -> None:
+def test_signature_is_judged_before_audience_and_expiry(harness: AccessHarness) -> None:
     """Only the holder of a key learns anything else about a token."""
     with pytest.raises(InvalidSignature):
-        world.enter(make_token("sb://elsewhere/eh1", "send", "wrong", expires_at_s=1))
+        harness.enter(make_token("sb://elsewhere/eh1", "send", "wrong", expires_at_s=1))
     with pytest.raises(InvalidAudience):
-        world.enter(make_token("sb://elsewhere/eh1", "send", KEY, expires_at_s=1))
+        harness.enter(make_token("sb://elsewhere/eh1", "send", KEY, expires_at_s=1))
     with pytest.raises(ExpiredToken):
-        world.enter(a_token(expires_at_s=1))
+        harness.enter(a_token(expires_at_s=1))
 
 
-def test_expired_token_names_the_instant(world: World) -> None:
+def test_expired_token_names_the_instant(harness: AccessHarness) -> None:
     """Conformance: SAS 18."""
     with pytest.raises(ExpiredToken) as refusal:
-        world.enter(a_token(), now_s=EXPIRY)
+        harness.enter(a_token(), now_s=EXPIRY)
 
     assert "2030-01-01T00:00:00Z" in refusal.value.text()
-    assert not world.enter(a_token(), now_s=EXPIRY - 1).is_expired(EXPIRY - 1)
-    assert world.enter(a_token(), now_s=EXPIRY - 1).is_expired(EXPIRY)
+    assert not harness.enter(a_token(), now_s=EXPIRY - 1).is_expired(EXPIRY - 1)
+    assert harness.enter(a_token(), now_s=EXPIRY - 1).is_expired(EXPIRY)
 
 
 def test_clock_skew_is_granted_when_configured() -> None:
     """0 s unless the operator says otherwise."""
-    world = World(skew_s=300)
+    harness = AccessHarness(skew_s=300)
 
-    assert world.enter(a_token(), now_s=EXPIRY + 299).expires_at_s == EXPIRY + 300
+    assert harness.enter(a_token(), now_s=EXPIRY + 299).expires_at_s == EXPIRY + 300
     with pytest.raises(ExpiredToken):
-        world.enter(a_token(), now_s=EXPIRY + 300)
+        harness.enter(a_token(), now_s=EXPIRY + 300)
 
 
-def test_namespace_without_local_auth_refuses_every_kind_of_key(world: World) -> None:
+def test_namespace_without_local_auth_refuses_every_kind_of_key(harness: AccessHarness) -> None:
     """Conformance: SAS 21."""
-    world.namespace = replace(world.namespace, disable_local_auth=True)
+    harness.namespace = replace(harness.namespace, disable_local_auth=True)
     text = f"Endpoint=sb://{HOST}/;SharedAccessKeyName=send;SharedAccessKey={KEY}"
 
     with pytest.raises(LocalAuthDisabled):
-        world.enter(a_token())
+        harness.enter(a_token())
     with pytest.raises(LocalAuthDisabled):
-        world.access.by_key(world.namespace, "send", KEY)
+        harness.access.by_key(harness.namespace, "send", KEY)
     with pytest.raises(LocalAuthDisabled):
-        world.access.by_connection_string(world.namespace, text, NOW_S)
+        harness.access.by_connection_string(harness.namespace, text, NOW_S)
 
 
 # --- scope -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("hub", ["eh10", "eh2"])
-def test_hub_token_opens_no_other_hub(world: World, hub: str) -> None:
+def test_hub_token_opens_no_other_hub(harness: AccessHarness, hub: str) -> None:
     """Conformance: SAS 15; `eh1` must not open `eh10`."""
-    namespace_rule = a_token(rule=world.root.name, key=world.root.primary_key)
+    namespace_rule = a_token(rule=harness.root.name, key=harness.root.primary_key)
 
-    for principal in (world.enter(a_token()), world.enter(namespace_rule)):
+    for principal in (harness.enter(a_token()), harness.enter(namespace_rule)):
         with pytest.raises(InvalidAudience):
-            principal.require(Rights.SEND, world.hub_resource(hub))
+            principal.require(Rights.SEND, harness.hub_resource(hub))
 
 
-def test_namespace_token_opens_every_hub(world: World) -> None:
+def test_namespace_token_opens_every_hub(harness: AccessHarness) -> None:
     """Conformance: SAS 16, also for hubs that do not exist yet."""
-    principal = world.enter(a_token("", world.root.name, world.root.primary_key))
+    principal = harness.enter(a_token("", harness.root.name, harness.root.primary_key))
 
     for hub in ("eh1", "eh10", "new"):
-        principal.require(Rights.MANAGE, world.hub_resource(hub))
+        principal.require(Rights.MANAGE, harness.hub_resource(hub))
     principal.require(Rights.MANAGE, Resource.of_namespace("NS1234"))
 
 
-def test_hub_rule_signs_no_namespace_token(world: World) -> None:
+def test_hub_rule_signs_no_namespace_token(harness: AccessHarness) -> None:
     """A rule is good for its own entity and what lies below."""
     with pytest.raises(InvalidSignature):
-        world.enter(a_token(""))
+        harness.enter(a_token(""))
     with pytest.raises(InvalidSignature):
-        world.enter(a_token("/eh2"))
+        harness.enter(a_token("/eh2"))
 
 
-def test_hub_token_opens_all_that_lies_below(world: World) -> None:
+def test_hub_token_opens_all_that_lies_below(harness: AccessHarness) -> None:
     """Rules have no scope of consumer groups: they apply to all groups of the hub."""
-    world.change(Create(a_rule(world.hub, "listen", Rights.LISTEN, primary_key=KEY)))
+    harness.change(Create(a_rule(harness.hub, "listen", Rights.LISTEN, primary_key=KEY)))
 
-    principal = world.enter(a_token(rule="listen"))
+    principal = harness.enter(a_token(rule="listen"))
 
-    principal.require(Rights.LISTEN, world.hub_resource("EH1", "ConsumerGroups", "cg1", "Partitions", "0"))
+    principal.require(Rights.LISTEN, harness.hub_resource("EH1", "ConsumerGroups", "cg1", "Partitions", "0"))
 
 
-def test_token_for_a_group_opens_its_partitions_and_not_the_hub(world: World) -> None:
+def test_token_for_a_group_opens_its_partitions_and_not_the_hub(harness: AccessHarness) -> None:
     """The Python client authorises the group and attaches to a partition below it."""
-    world.change(Create(a_rule(world.hub, "listen", Rights.LISTEN, primary_key=KEY)))
+    harness.change(Create(a_rule(harness.hub, "listen", Rights.LISTEN, primary_key=KEY)))
 
-    principal = world.enter(a_token("/eh1/consumergroups/cg1", "listen"))
+    principal = harness.enter(a_token("/eh1/consumergroups/cg1", "listen"))
 
-    principal.require(Rights.LISTEN, world.hub_resource("eh1", "ConsumerGroups", "cg1", "Partitions", "0"))
+    principal.require(Rights.LISTEN, harness.hub_resource("eh1", "ConsumerGroups", "cg1", "Partitions", "0"))
     with pytest.raises(InvalidAudience):
-        principal.require(Rights.LISTEN, world.hub_resource("eh1", "ConsumerGroups", "cg2", "Partitions", "0"))
+        principal.require(Rights.LISTEN, harness.hub_resource("eh1", "ConsumerGroups", "cg2", "Partitions", "0"))
 
 
-def test_publisher_token_opens_only_its_path(world: World) -> None:
+def test_publisher_token_opens_only_its_path(harness: AccessHarness) -> None:
     """Conformance: SAS 17."""
-    principal = world.enter(a_token("/eh1/publishers/a"))
+    principal = harness.enter(a_token("/eh1/publishers/a"))
 
-    principal.require(Rights.SEND, world.publisher_resource("A"))
+    principal.require(Rights.SEND, harness.publisher_resource("A"))
     with pytest.raises(InvalidAudience):
-        principal.require(Rights.SEND, world.publisher_resource("b"))
+        principal.require(Rights.SEND, harness.publisher_resource("b"))
     with pytest.raises(InvalidAudience):
-        principal.require(Rights.SEND, world.hub_resource())
+        principal.require(Rights.SEND, harness.hub_resource())
 
 
-def test_token_of_another_namespace_opens_nothing_here(world: World) -> None:
+def test_token_of_another_namespace_opens_nothing_here(harness: AccessHarness) -> None:
     """Equal names and even equal keys do not make a principal of another namespace."""
-    principal = world.enter(a_token())
+    principal = harness.enter(a_token())
 
     assert not principal.covers(Resource.of_hub("another", "eh1"))
 
 
-def test_hub_with_a_slash_in_its_name_is_its_own_scope(world: World) -> None:
+def test_hub_with_a_slash_in_its_name_is_its_own_scope(harness: AccessHarness) -> None:
     """The emulator's file may bring such names; the rule of `eh1` must not open `eh1/below`."""
-    below = replace(a_hub("x", namespace=world.namespace), name=emulator_hub_name("eh1/below"))
-    world.change(Create(below), Create(a_rule(below, "send", Rights.SEND, primary_key="other")))
+    below = replace(a_hub("x", namespace=harness.namespace), name=emulator_hub_name("eh1/below"))
+    harness.change(Create(below), Create(a_rule(below, "send", Rights.SEND, primary_key="other")))
 
-    principal = world.enter(a_token("/eh1/below", key="other"))
+    principal = harness.enter(a_token("/eh1/below", key="other"))
 
     principal.require(Rights.SEND, Resource.of_hub("ns1234", "eh1/below"))
     with pytest.raises(InvalidAudience):
-        world.enter(a_token()).require(Rights.SEND, Resource.of_hub("ns1234", "eh1/below"))
+        harness.enter(a_token()).require(Rights.SEND, Resource.of_hub("ns1234", "eh1/below"))
 
 
 @pytest.mark.parametrize("host", [HOST, "LOCALHOST", "localhost:5671", "[::1]:5671", "ns1234.example", "shop.example"])
-def test_token_is_good_for_every_name_the_listener_answers_to(world: World, host: str) -> None:
+def test_token_is_good_for_every_name_the_listener_answers_to(harness: AccessHarness, host: str) -> None:
     """The namespace's own name, a paired alias, and whatever clients reach the node by."""
-    world.change(Create(GeoAlias(namespace=world.namespace.name, name=alias_name("shop"))))
+    harness.change(Create(GeoAlias(namespace=harness.namespace.name, name=alias_name("shop"))))
 
     token = make_token(f"sb://{host}/eh1", "send", KEY, expires_at_s=EXPIRY)
 
-    assert world.enter(token).rule == "send"
+    assert harness.enter(token).rule == "send"
 
 
 # --- rights ----------------------------------------------------------------------------------------------------------
 
 
-def test_right_that_is_missing_is_named(world: World) -> None:
+def test_right_that_is_missing_is_named(harness: AccessHarness) -> None:
     """Conformance: SAS 20; runtime information needs any right."""
-    principal = world.enter(a_token())
+    principal = harness.enter(a_token())
 
     with pytest.raises(ClaimMissing) as refusal:
-        principal.require(Rights.LISTEN, world.hub_resource())
+        principal.require(Rights.LISTEN, harness.hub_resource())
 
     assert refusal.value.right == "Listen"
-    principal.require(Rights.SEND | Rights.LISTEN, world.hub_resource())
+    principal.require(Rights.SEND | Rights.LISTEN, harness.hub_resource())
 
 
-def test_listen_rule_cannot_send(world: World) -> None:
+def test_listen_rule_cannot_send(harness: AccessHarness) -> None:
     """Conformance: SAS 20, the other half."""
-    world.change(Create(a_rule(world.hub, "listen", Rights.LISTEN, primary_key=KEY)))
-    principal = world.enter(a_token(rule="listen"))
+    harness.change(Create(a_rule(harness.hub, "listen", Rights.LISTEN, primary_key=KEY)))
+    principal = harness.enter(a_token(rule="listen"))
 
-    assert not principal.may(Rights.SEND, world.hub_resource())
-    assert principal.may(Rights.SEND | Rights.LISTEN, world.hub_resource())
+    assert not principal.may(Rights.SEND, harness.hub_resource())
+    assert principal.may(Rights.SEND | Rights.LISTEN, harness.hub_resource())
 
 
 def test_admin_may_everything() -> None:
@@ -400,70 +400,70 @@ def test_admin_may_everything() -> None:
 # --- keys ------------------------------------------------------------------------------------------------------------
 
 
-def test_secondary_key_is_as_good_until_it_is_regenerated(world: World) -> None:
+def test_secondary_key_is_as_good_until_it_is_regenerated(harness: AccessHarness) -> None:
     """Conformance: SAS 19; an earlier principal is valid until its token expires."""
-    token = a_token(key=world.rule.secondary_key)
-    before = world.enter(token)
+    token = a_token(key=harness.rule.secondary_key)
+    before = harness.enter(token)
 
-    world.change(Replace(with_new_key(world.rule, KeyKind.SECONDARY, now_ms=NOW_MS)))
+    harness.change(Replace(with_new_key(harness.rule, KeyKind.SECONDARY, now_ms=NOW_MS)))
 
     with pytest.raises(InvalidSignature):
-        world.enter(token)
-    assert world.enter(a_token()).rule == "send"
+        harness.enter(token)
+    assert harness.enter(a_token()).rule == "send"
     assert not before.is_expired(EXPIRY - 1)
 
 
-def test_plain_key_gives_the_rights_of_its_rule_on_its_scope(world: World) -> None:
+def test_plain_key_gives_the_rights_of_its_rule_on_its_scope(harness: AccessHarness) -> None:
     """SASL PLAIN: user is the rule, password the text of the key."""
-    principal = world.access.by_key(world.namespace, "SEND", KEY)
+    principal = harness.access.by_key(harness.namespace, "SEND", KEY)
 
     assert principal.expires_at_s is None
-    assert principal.may(Rights.SEND, world.hub_resource("eh1"))
-    assert not principal.may(Rights.SEND, world.hub_resource("eh2"))
+    assert principal.may(Rights.SEND, harness.hub_resource("eh1"))
+    assert not principal.may(Rights.SEND, harness.hub_resource("eh2"))
 
 
-def test_rules_of_one_name_are_distinguished_by_key(world: World) -> None:
+def test_rules_of_one_name_are_distinguished_by_key(harness: AccessHarness) -> None:
     """Two hubs may both have a rule `send`."""
-    other = world.view.hub("ns1234", "eh2")
-    world.change(Create(a_rule(other, "send", Rights.SEND, primary_key="second")))
+    other = harness.view.hub("ns1234", "eh2")
+    harness.change(Create(a_rule(other, "send", Rights.SEND, primary_key="second")))
 
-    principal = world.access.by_key(world.namespace, "send", "second")
+    principal = harness.access.by_key(harness.namespace, "send", "second")
 
     assert principal.hub == "eh2"
 
 
 @pytest.mark.parametrize(("rule", "key"), [("send", "wrong"), ("absent", KEY), ("send", ""), ("send", "\ud800")])
-def test_wrong_plain_key_is_refused(world: World, rule: str, key: str) -> None:
+def test_wrong_plain_key_is_refused(harness: AccessHarness, rule: str, key: str) -> None:
     """As a wrong signature is."""
     with pytest.raises(InvalidSignature):
-        world.access.by_key(world.namespace, rule, key)
+        harness.access.by_key(harness.namespace, rule, key)
 
 
-def test_connection_string_of_a_hub_opens_that_hub(world: World) -> None:
+def test_connection_string_of_a_hub_opens_that_hub(harness: AccessHarness) -> None:
     """Kafka: the password is the whole string."""
     text = f"Endpoint=sb://{HOST}/;SharedAccessKeyName=send;SharedAccessKey={KEY};EntityPath=EH1"
 
-    principal = world.access.by_connection_string(world.namespace, text, NOW_S)
+    principal = harness.access.by_connection_string(harness.namespace, text, NOW_S)
 
-    assert principal.may(Rights.SEND, world.hub_resource("eh1"))
-    assert not principal.may(Rights.SEND, world.hub_resource("eh2"))
+    assert principal.may(Rights.SEND, harness.hub_resource("eh1"))
+    assert not principal.may(Rights.SEND, harness.hub_resource("eh2"))
 
 
-def test_connection_string_of_the_namespace_opens_every_hub(world: World) -> None:
+def test_connection_string_of_the_namespace_opens_every_hub(harness: AccessHarness) -> None:
     """A namespace rule is found whether or not an entity is named."""
-    key = world.root.secondary_key
-    text = f"Endpoint=sb://{HOST}/;SharedAccessKeyName={world.root.name};SharedAccessKey={key}"
+    key = harness.root.secondary_key
+    text = f"Endpoint=sb://{HOST}/;SharedAccessKeyName={harness.root.name};SharedAccessKey={key}"
 
     for string in (text, f"{text};EntityPath=eh1"):
-        principal = world.access.by_connection_string(world.namespace, string, NOW_S)
-        assert principal.may(Rights.LISTEN, world.hub_resource("eh2"))
+        principal = harness.access.by_connection_string(harness.namespace, string, NOW_S)
+        assert principal.may(Rights.LISTEN, harness.hub_resource("eh2"))
 
 
-def test_connection_string_with_a_signature_is_a_token(world: World) -> None:
+def test_connection_string_with_a_signature_is_a_token(harness: AccessHarness) -> None:
     """Not in the service's documents for Kafka, accepted here."""
     text = f"Endpoint=sb://{HOST}/;SharedAccessSignature={a_token()}"
 
-    principal = world.access.by_connection_string(world.namespace, text, NOW_S)
+    principal = harness.access.by_connection_string(harness.namespace, text, NOW_S)
 
     assert principal.expires_at_s == EXPIRY
 
@@ -478,10 +478,12 @@ def test_connection_string_with_a_signature_is_a_token(world: World) -> None:
         (f"Endpoint=sb://other/;SharedAccessKeyName=send;SharedAccessKey={KEY};EntityPath=eh1", InvalidAudience),
     ],
 )
-def test_connection_string_that_proves_nothing_is_refused(world: World, text: str, refusal: type[Exception]) -> None:
+def test_connection_string_that_proves_nothing_is_refused(
+    harness: AccessHarness, text: str, refusal: type[Exception]
+) -> None:
     """Each with the refusal a token would get, and never with the key in it."""
     with pytest.raises(refusal) as raised:
-        world.access.by_connection_string(world.namespace, text, NOW_S)
+        harness.access.by_connection_string(harness.namespace, text, NOW_S)
 
     assert KEY not in str(raised.value)
 
@@ -494,7 +496,7 @@ EMULATOR_STRING = (
 
 def test_emulator_key_is_accepted_only_in_emulator_mode() -> None:
     """Anyone knows that key."""
-    emulator, node = World(takes_emulator_key=True), World()
+    emulator, node = AccessHarness(takes_emulator_key=True), AccessHarness()
     token = make_token("sb://localhost/eh1", "RootManageSharedAccessKey", "SAS_KEY_VALUE", expires_at_s=EXPIRY)
 
     assert emulator.enter(token).rights is Rights.ALL
@@ -509,17 +511,17 @@ def test_emulator_key_is_accepted_only_in_emulator_mode() -> None:
 # --- publishers and application groups -------------------------------------------------------------------------------
 
 
-def test_disabled_application_group_shuts_its_rule_out(world: World) -> None:
+def test_disabled_application_group_shuts_its_rule_out(harness: AccessHarness) -> None:
     """`isEnabled=false` refuses new connections of that identity."""
     group = ApplicationGroup(
-        namespace=world.namespace.name,
+        namespace=harness.namespace.name,
         name=application_group_name("app"),
         client_id="SASKeyName=send",
     )
-    world.change(Create(group))
-    assert world.enter(a_token()).rule == "send"
+    harness.change(Create(group))
+    assert harness.enter(a_token()).rule == "send"
 
-    world.change(Replace(replace(group, is_enabled=False)))
+    harness.change(Replace(replace(group, is_enabled=False)))
 
     with pytest.raises(ApplicationGroupDisabled):
-        world.enter(a_token())
+        harness.enter(a_token())

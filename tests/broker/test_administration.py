@@ -53,7 +53,6 @@ def test_overview_has_the_total_lag_and_the_members(bench: Bench, coordinator: C
 
     assert (found.state, found.member_count, found.lag) == (GroupState.STABLE, 1, 6)
     assert (found.hubs, found.partition_count) == (("orders",), 2)
-    assert coordinator.administration.overviews() == [found]
 
 
 def test_positions_name_the_member_of_each_partition(bench: Bench, coordinator: Coordinator) -> None:

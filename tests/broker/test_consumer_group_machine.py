@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from broker.consumer_groups import Room, Topics
+from broker.consumer_groups import ConsumerGroupHarness, Topics
 from hubmere.broker.coordinator.consumer_group.assignments import NOTHING, Assignment
 from hubmere.broker.coordinator.consumer_group.members import Heartbeat, HeartbeatAnswer
 from hubmere.broker.coordinator.refusals import FencedMemberEpoch, GroupRefused, UnknownMember
@@ -45,7 +45,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.room = Room(Topics(t=3, u=2))
+        self.harness = ConsumerGroupHarness(Topics(t=3, u=2))
         self.clients: dict[str, Client] = {}
 
     @rule(
@@ -56,7 +56,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     def join(self, name: str, topics: frozenset[str], assignor: str | None) -> None:
         client = self.clients[name] = Client(name)
         client.topics = topics
-        client.hear(self.room.join(name, topics=topics, assignor=assignor))
+        client.hear(self.harness.join(name, topics=topics, assignor=assignor))
 
     @rule(name=st.sampled_from(NAMES), is_lost=st.booleans())
     @precondition(lambda self: self.clients)
@@ -79,7 +79,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         if client.has_missed:
             more |= {"topics": client.topics, "rebalance_timeout_s": 30.0}
         try:
-            (answer,) = self.room.send(Heartbeat(member_id=client.member_id, epoch=client.epoch, **more))
+            (answer,) = self.harness.send(Heartbeat(member_id=client.member_id, epoch=client.epoch, **more))
         except (FencedMemberEpoch, UnknownMember):
             # It gives everything up and joins again.
             del self.clients[client.member_id]
@@ -92,26 +92,26 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES))
     @precondition(lambda self: self.clients)
     def leave(self, name: str) -> None:
-        if self.clients.pop(name, None) is not None and name in self.room.group.members:
-            self.room.beat(name, -1)
+        if self.clients.pop(name, None) is not None and name in self.harness.group.members:
+            self.harness.beat(name, -1)
 
     @rule(seconds=st.sampled_from([1.0, 20.0, 50.0]))
     def wait(self, seconds: float) -> None:
-        self.room.advance(seconds)
+        self.harness.advance(seconds)
         # Clients notice by themselves that they were silent for too long, and stop reading.
-        for name in set(self.clients) - set(self.room.group.members):
+        for name in set(self.clients) - set(self.harness.group.members):
             del self.clients[name]
 
     @rule(name=st.sampled_from(["t", "u", "later"]), count=st.integers(1, 5))
     def grow(self, name: str, count: int) -> None:
-        known = self.room.topics.find(name)
+        known = self.harness.topics.find(name)
         if known is None or known.partition_count < count:
-            self.room.topics.put(name, count)
+            self.harness.topics.put(name, count)
 
     @rule(name=st.sampled_from(["t", "u", "later"]))
     def drop(self, name: str) -> None:
-        if self.room.topics.find(name) is not None:
-            self.room.topics.drop(name)
+        if self.harness.topics.find(name) is not None:
+            self.harness.topics.drop(name)
 
     @rule()
     def settle(self) -> None:
@@ -121,28 +121,28 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
                 client.react()
                 self._send(client, is_lost=False, owned=client.reads)
         # Members whose client is gone hold on until their session ends.
-        if set(self.room.group.members) == set(self.clients) and self.clients:
-            group = self.room.group
+        if set(self.harness.group.members) == set(self.clients) and self.clients:
+            group = self.harness.group
             assert all(member.is_reconciled(group.epoch) for member in group.members.values())
             read = sorted(partition for client in self.clients.values() for partition in client.reads)
             wanted = {topic.topic_id for topic in group.topics.values()}
-            assert read == sorted(one for one in self.room.topics.all() if one.topic_id in wanted)
+            assert read == sorted(one for one in self.harness.topics.all() if one.topic_id in wanted)
 
     @invariant()
     def no_partition_has_two_owners(self) -> None:
         held_partitions = [
-            partition for member in self.room.group.members.values() for partition in member.held_partitions
+            partition for member in self.harness.group.members.values() for partition in member.held_partitions
         ]
         assert len(held_partitions) == len(set(held_partitions))
-        assert self.room.group.owners() == {
+        assert self.harness.group.owners() == {
             partition: member.member_id
-            for member in self.room.group.members.values()
+            for member in self.harness.group.members.values()
             for partition in member.held_partitions
         }
 
     @invariant()
     def no_partition_is_read_twice(self) -> None:
-        members = self.room.group.members
+        members = self.harness.group.members
         reading = [partition for name, client in self.clients.items() if name in members for partition in client.reads]
         assert len(reading) == len(set(reading))
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from broker.builders import NOW_MS, Bench
-from broker.consumer_groups import Room, TextEmbedded, Topics, a_classic_join
+from broker.consumer_groups import ConsumerGroupHarness, TextEmbedded, Topics, a_classic_join
 from hubmere.broker.coordinator.consumer_group.assignments import NOTHING
 from hubmere.broker.coordinator.consumer_group.embedded import MalformedBytes, NoEmbeddedProtocol
 from hubmere.broker.coordinator.consumer_group.members import ConsumerGroupConfig, Heartbeat, HeartbeatAnswer
@@ -32,160 +32,160 @@ from hubmere.model.errors import LimitReached
 
 
 @pytest.fixture
-def room() -> Room:
+def harness() -> ConsumerGroupHarness:
     """A group with the consumer member `a`, which reads all four partitions of `t`."""
-    room = Room()
-    room.join("a")
-    return room
+    harness = ConsumerGroupHarness()
+    harness.join("a")
+    return harness
 
 
-def hand_over(room: Room) -> None:
+def hand_over(harness: ConsumerGroupHarness) -> None:
     """The consumer member `a` revokes its partitions."""
-    room.own("a")
-    room.own("a")
+    harness.own("a")
+    harness.own("a")
 
 
-def test_classic_member_joins_a_consumer_group(room: Room) -> None:
+def test_classic_member_joins_a_consumer_group(harness: ConsumerGroupHarness) -> None:
     """It is answered at once, is no leader, and gets partitions after the others have revoked them."""
-    joined = room.classic_join()
+    joined = harness.classic_join()
     assert (joined.generation, joined.leader, joined.members, joined.protocol) == (2, "", (), "range")
-    assert room.sync(joined) == b""
-    room.group.classic_heartbeat(joined.member_id, None, 2, room.now)
+    assert harness.sync(joined) == b""
+    harness.group.classic_heartbeat(joined.member_id, None, 2, harness.now)
 
-    hand_over(room)
+    hand_over(harness)
     with pytest.raises(RebalanceInProgress):
-        room.group.classic_heartbeat(joined.member_id, None, 2, room.now)
-    again = room.classic_join(joined.member_id)
+        harness.group.classic_heartbeat(joined.member_id, None, 2, harness.now)
+    again = harness.classic_join(joined.member_id)
 
-    assert room.sync(again) == b"t:2,t:3"
-    room.group.classic_heartbeat(joined.member_id, None, 2, room.now)
-    assert room.group.state is GroupState.STABLE
+    assert harness.sync(again) == b"t:2,t:3"
+    harness.group.classic_heartbeat(joined.member_id, None, 2, harness.now)
+    assert harness.group.state is GroupState.STABLE
 
 
-def test_newcomer_gets_its_id_first(room: Room) -> None:
+def test_newcomer_gets_its_id_first(harness: ConsumerGroupHarness) -> None:
     """KIP-394, as in a classic group."""
     with pytest.raises(MemberIdRequired) as result:
-        room.classic_join(needs_known_id=True)
+        harness.classic_join(needs_known_id=True)
 
-    assert room.classic_join(result.value.member, needs_known_id=True).member_id == result.value.member
+    assert harness.classic_join(result.value.member, needs_known_id=True).member_id == result.value.member
 
 
-def test_classic_member_that_owns_too_much_gives_it_up_first(room: Room) -> None:
+def test_classic_member_that_owns_too_much_gives_it_up_first(harness: ConsumerGroupHarness) -> None:
     """A cooperative member gets the partitions that it keeps, revokes the rest and joins again."""
-    joined = room.classic_join()
-    hand_over(room)
-    room.classic_join(joined.member_id)
-    room.topics.put("u", 1)
-    room.join("b")
-    member = room.group.members[joined.member_id]
-    room.own("a")
+    joined = harness.classic_join()
+    hand_over(harness)
+    harness.classic_join(joined.member_id)
+    harness.topics.put("u", 1)
+    harness.join("b")
+    member = harness.group.members[joined.member_id]
+    harness.own("a")
 
-    again = room.classic_join(joined.member_id, owned="t:2,t:3")
+    again = harness.classic_join(joined.member_id, owned="t:2,t:3")
     with pytest.raises(RebalanceInProgress):
-        room.group.classic_heartbeat(joined.member_id, None, again.generation, room.now)
-    kept = room.sync(again)
-    done = room.classic_join(joined.member_id, owned=kept.decode())
+        harness.group.classic_heartbeat(joined.member_id, None, again.generation, harness.now)
+    kept = harness.sync(again)
+    done = harness.classic_join(joined.member_id, owned=kept.decode())
 
     assert (again.generation, done.generation, len(member.assigned), member.revoke_by) == (2, 3, 1, None)
 
 
-def test_sync_of_an_old_epoch_asks_to_join_again(room: Room) -> None:
+def test_sync_of_an_old_epoch_asks_to_join_again(harness: ConsumerGroupHarness) -> None:
     """Another member came between join and sync."""
-    joined = room.classic_join()
-    room.join("b")
+    joined = harness.classic_join()
+    harness.join("b")
 
     with pytest.raises(RebalanceInProgress):
-        room.sync(joined)
+        harness.sync(joined)
 
 
 @pytest.mark.parametrize("silence", ["sync", "rejoin", "session"])
-def test_classic_member_that_does_not_go_on_is_removed(room: Room, silence: str) -> None:
+def test_classic_member_that_does_not_go_on_is_removed(harness: ConsumerGroupHarness, silence: str) -> None:
     """It has the rebalance timeout to sync and to join again, and its own session timeout to be heard of."""
-    joined = room.classic_join()
+    joined = harness.classic_join()
     if silence != "sync":
-        room.sync(joined)
+        harness.sync(joined)
     if silence == "rejoin":
-        room.join("b")
+        harness.join("b")
     for _ in range(4):
-        room.advance(8.0)
-        room.own("a")
-        if silence != "session" and joined.member_id in room.group.members:
+        harness.advance(8.0)
+        harness.own("a")
+        if silence != "session" and joined.member_id in harness.group.members:
             try:
-                room.group.classic_heartbeat(joined.member_id, None, joined.generation, room.now)
+                harness.group.classic_heartbeat(joined.member_id, None, joined.generation, harness.now)
             except RebalanceInProgress:
                 continue
 
-    assert joined.member_id not in room.group.members
+    assert joined.member_id not in harness.group.members
 
 
-def test_classic_requests_of_strangers_are_refused(room: Room) -> None:
+def test_classic_requests_of_strangers_are_refused(harness: ConsumerGroupHarness) -> None:
     """Consumer members do not use the classic protocol; generations and protocols must match."""
-    joined = room.classic_join(instance_id="i")
+    joined = harness.classic_join(instance_id="i")
 
     with pytest.raises(UnknownMember):
-        room.group.classic_heartbeat("a", None, 1, room.now)
+        harness.group.classic_heartbeat("a", None, 1, harness.now)
     with pytest.raises(UnknownMember):
-        room.group.leave("a", None, room.now)
+        harness.group.leave("a", None, harness.now)
     with pytest.raises(IllegalGeneration):
-        room.group.classic_heartbeat(joined.member_id, "i", 1, room.now)
+        harness.group.classic_heartbeat(joined.member_id, "i", 1, harness.now)
     with pytest.raises(InconsistentProtocol):
-        room.sync(joined, instance_id="i", protocol="sticky")
+        harness.sync(joined, instance_id="i", protocol="sticky")
     with pytest.raises(UnknownMember):
-        room.classic_join("x", instance_id="unknown")
+        harness.classic_join("x", instance_id="unknown")
     with pytest.raises(MemberFenced):
-        room.classic_join("x", instance_id="i")
+        harness.classic_join("x", instance_id="i")
     with pytest.raises(IllegalGeneration):
-        require_commit(room.group, joined.member_id, "i", 1)
+        require_commit(harness.group, joined.member_id, "i", 1)
 
 
 @pytest.mark.parametrize(
     "wish", [{"protocol_type": "connect"}, {"protocols": ()}, {"metadata": b"?"}, {"protocols": ("sticky",)}]
 )
-def test_classic_member_with_another_protocol_is_refused(room: Room, wish: dict[str, Any]) -> None:
+def test_classic_member_with_another_protocol_is_refused(harness: ConsumerGroupHarness, wish: dict[str, Any]) -> None:
     """INCONSISTENT_GROUP_PROTOCOL: the group could not become a classic one again."""
-    room.classic_join()
+    harness.classic_join()
 
     with pytest.raises(InconsistentProtocol):
-        room.classic_join(**wish)
+        harness.classic_join(**wish)
 
 
-def test_static_classic_member_is_replaced_and_removed_by_its_instance_id(room: Room) -> None:
+def test_static_classic_member_is_replaced_and_removed_by_its_instance_id(harness: ConsumerGroupHarness) -> None:
     """A restarted process takes over; an administrator removes it without knowing its member id."""
-    first = room.classic_join(instance_id="i", protocols=("sticky",))
-    second = room.classic_join(instance_id="i")
+    first = harness.classic_join(instance_id="i", protocols=("sticky",))
+    second = harness.classic_join(instance_id="i")
     assert first.member_id != second.member_id
-    assert (room.group.epoch, set(room.group.members)) == (2, {"a", second.member_id})
+    assert (harness.group.epoch, set(harness.group.members)) == (2, {"a", second.member_id})
 
-    room.group.leave("", "i", room.now)
+    harness.group.leave("", "i", harness.now)
 
-    assert list(room.group.members) == ["a"]
+    assert list(harness.group.members) == ["a"]
     with pytest.raises(UnknownMember):
-        room.group.leave("", "i", room.now)
+        harness.group.leave("", "i", harness.now)
 
 
-def test_static_member_changes_from_classic_to_consumer(room: Room) -> None:
+def test_static_member_changes_from_classic_to_consumer(harness: ConsumerGroupHarness) -> None:
     """A rolling restart with another group.protocol keeps the partitions."""
-    room.classic_join(instance_id="i")
-    hand_over(room)
-    room.classic_join(room.group.static_member("i").member_id, instance_id="i")  # type: ignore[union-attr]
+    harness.classic_join(instance_id="i")
+    hand_over(harness)
+    harness.classic_join(harness.group.static_member("i").member_id, instance_id="i")  # type: ignore[union-attr]
 
-    answer = room.join("c", instance_id="i")
+    answer = harness.join("c", instance_id="i")
 
-    assert (room.numbers("c"), answer.epoch) == ([2, 3], 2)
-    assert room.group.members["c"].classic is None
+    assert (harness.numbers("c"), answer.epoch) == ([2, 3], 2)
+    assert harness.group.members["c"].classic is None
 
 
-def test_classic_member_reads_only_what_it_may(room: Room) -> None:
+def test_classic_member_reads_only_what_it_may(harness: ConsumerGroupHarness) -> None:
     """The coordinator does not assign what fetch would refuse."""
-    joined = room.classic_join(topics="t,u", may_read=lambda name: name == "u")
+    joined = harness.classic_join(topics="t,u", may_read=lambda name: name == "u")
 
-    assert room.group.members[joined.member_id].subscription.topics == {"u"}
+    assert harness.group.members[joined.member_id].subscription.topics == {"u"}
 
 
 # --- groups that change their type -----------------------------------------------------------------------------------
 
 
-class Station:
+class GroupsHarness:
     """All groups of a namespace on a real catalog."""
 
     def __init__(self, bench: Bench, **more: Any) -> None:
@@ -254,21 +254,21 @@ class Station:
 
 
 @pytest.fixture
-def station(bench: Bench) -> Station:
-    return Station(bench)
+def groups_harness(bench: Bench) -> GroupsHarness:
+    return GroupsHarness(bench)
 
 
-def test_consumer_member_turns_a_classic_group_into_a_consumer_group(station: Station) -> None:
+def test_consumer_member_turns_a_classic_group_into_a_consumer_group(groups_harness: GroupsHarness) -> None:
     """Online upgrade: the classic member reads on until it has given up its half."""
-    joined = station.a_classic_group()
+    joined = groups_harness.a_classic_group()
 
-    newcomer = station.join("c")
-    assert (station.type(), newcomer.epoch, newcomer.assignment) == (GroupType.CONSUMER, 2, NOTHING)
+    newcomer = groups_harness.join("c")
+    assert (groups_harness.type(), newcomer.epoch, newcomer.assignment) == (GroupType.CONSUMER, 2, NOTHING)
     with pytest.raises(RebalanceInProgress):
-        station.groups.heartbeat("g", joined.member_id, None, joined.generation, station.now)
-    again = station.classic_join(joined.member_id, owned="")
-    kept = station.classic_sync(again)
-    answer = station.beat("c", 2, owned=NOTHING)
+        groups_harness.groups.heartbeat("g", joined.member_id, None, joined.generation, groups_harness.now)
+    again = groups_harness.classic_join(joined.member_id, owned="")
+    kept = groups_harness.classic_sync(again)
+    answer = groups_harness.beat("c", 2, owned=NOTHING)
 
     assert answer.assignment is not None
     assert (len(kept.split(b",")), len(answer.assignment)) == (2, 2)
@@ -276,243 +276,248 @@ def test_consumer_member_turns_a_classic_group_into_a_consumer_group(station: St
 
 def test_waiting_classic_members_are_asked_to_join_again(bench: Bench) -> None:
     """A join that waits for others is not left without an answer when the group changes its type."""
-    station = Station(bench)
-    first = station.a_classic_group()
+    groups_harness = GroupsHarness(bench)
+    first = groups_harness.a_classic_group()
     waiting: list[Any] = []
-    station.groups.join("g", a_classic_join("", client_id="late"), station.now, NOW_MS, waiting.append)
+    groups_harness.groups.join("g", a_classic_join("", client_id="late"), groups_harness.now, NOW_MS, waiting.append)
     assert waiting == []
 
-    station.join("c")
+    groups_harness.join("c")
 
     (answer,) = waiting
     assert isinstance(answer, RebalanceInProgress)
-    assert len(station.groups.describe_consumers("g").members) == 3
-    assert first.member_id in {member.member_id for member in station.groups.describe_consumers("g").members}
+    assert len(groups_harness.groups.describe_consumers("g").members) == 3
+    assert first.member_id in {member.member_id for member in groups_harness.groups.describe_consumers("g").members}
 
 
-def test_last_consumer_member_that_leaves_makes_it_a_classic_group(station: Station) -> None:
+def test_last_consumer_member_that_leaves_makes_it_a_classic_group(groups_harness: GroupsHarness) -> None:
     """Online downgrade: the classic members rebalance among themselves, in a later generation."""
-    station.join("c")
-    joined = station.classic_join()
-    assert station.type() is GroupType.CONSUMER
+    groups_harness.join("c")
+    joined = groups_harness.classic_join()
+    assert groups_harness.type() is GroupType.CONSUMER
 
-    assert station.beat("c", -1).epoch == -1
+    assert groups_harness.beat("c", -1).epoch == -1
 
-    assert station.type() is GroupType.CLASSIC
+    assert groups_harness.type() is GroupType.CLASSIC
     with pytest.raises(RebalanceInProgress):
-        station.groups.heartbeat("g", joined.member_id, None, 3, station.now)
-    again = station.classic_join(joined.member_id)
+        groups_harness.groups.heartbeat("g", joined.member_id, None, 3, groups_harness.now)
+    again = groups_harness.classic_join(joined.member_id)
     assert (again.leader, again.generation > joined.generation) == (joined.member_id, True)
-    assert station.classic_sync(again, **{joined.member_id: b"t:0"}) == b"t:0"
+    assert groups_harness.classic_sync(again, **{joined.member_id: b"t:0"}) == b"t:0"
 
 
-def test_silent_last_consumer_member_makes_it_a_classic_group(station: Station) -> None:
+def test_silent_last_consumer_member_makes_it_a_classic_group(groups_harness: GroupsHarness) -> None:
     """The session timeout has the same effect as leaving."""
-    station.join("c")
-    joined = station.classic_join(session_timeout_s=300.0, rebalance_timeout_s=300.0)
-    station.classic_sync(joined)
-    deadline = station.groups.next_deadline()
+    groups_harness.join("c")
+    joined = groups_harness.classic_join(session_timeout_s=300.0, rebalance_timeout_s=300.0)
+    groups_harness.classic_sync(joined)
+    deadline = groups_harness.groups.next_deadline()
     assert deadline == 45.0
 
-    station.now = deadline
-    station.groups.advance(station.now, NOW_MS)
+    groups_harness.now = deadline
+    groups_harness.groups.advance(groups_harness.now, NOW_MS)
 
-    assert station.type() is GroupType.CLASSIC
+    assert groups_harness.type() is GroupType.CLASSIC
 
 
-def test_static_classic_member_that_takes_over_the_last_consumer_makes_it_a_classic_group(station: Station) -> None:
+def test_static_classic_member_that_takes_over_the_last_consumer_makes_it_a_classic_group(
+    groups_harness: GroupsHarness,
+) -> None:
     """A rolling restart back to the classic protocol."""
-    station.join("c", instance_id="i")
+    groups_harness.join("c", instance_id="i")
 
-    station.classic_join(instance_id="i")
+    groups_harness.classic_join(instance_id="i")
 
-    assert station.type() is GroupType.CLASSIC
+    assert groups_harness.type() is GroupType.CLASSIC
 
 
-def test_empty_groups_take_whichever_protocol_comes(station: Station) -> None:
+def test_empty_groups_take_whichever_protocol_comes(groups_harness: GroupsHarness) -> None:
     """Committed offsets stay; generations and epochs continue."""
-    station.join("c")
-    station.beat("c", -1)
-    joined = station.a_classic_group()
-    assert (station.type(), joined.generation) == (GroupType.CLASSIC, 3)
+    groups_harness.join("c")
+    groups_harness.beat("c", -1)
+    joined = groups_harness.a_classic_group()
+    assert (groups_harness.type(), joined.generation) == (GroupType.CLASSIC, 3)
 
-    station.groups.leave("g", joined.member_id, None, station.now, NOW_MS)
-    answer = station.join("d")
+    groups_harness.groups.leave("g", joined.member_id, None, groups_harness.now, NOW_MS)
+    answer = groups_harness.join("d")
 
-    assert (station.type(), answer.epoch) == (GroupType.CONSUMER, 5)
+    assert (groups_harness.type(), answer.epoch) == (GroupType.CONSUMER, 5)
 
 
 @pytest.mark.parametrize("wish", [{"protocol_type": "connect"}, {"metadata": b"?"}])
-def test_group_of_others_is_no_consumer_group(station: Station, wish: dict[str, Any]) -> None:
+def test_group_of_others_is_no_consumer_group(groups_harness: GroupsHarness, wish: dict[str, Any]) -> None:
     """GROUP_ID_NOT_FOUND, and the members of the group notice nothing."""
-    joined = station.a_classic_group(**wish)
+    joined = groups_harness.a_classic_group(**wish)
 
     with pytest.raises(NotConsumerGroup):
-        station.join("c")
+        groups_harness.join("c")
 
-    station.groups.heartbeat("g", joined.member_id, None, joined.generation, station.now)
+    groups_harness.groups.heartbeat("g", joined.member_id, None, joined.generation, groups_harness.now)
 
 
-def test_members_with_unreadable_assignments_are_not_upgraded(station: Station) -> None:
+def test_members_with_unreadable_assignments_are_not_upgraded(groups_harness: GroupsHarness) -> None:
     """Their partitions are unknown."""
-    joined = station.classic_join()
-    station.classic_sync(joined, **{joined.member_id: b"?"})
+    joined = groups_harness.classic_join()
+    groups_harness.classic_sync(joined, **{joined.member_id: b"?"})
 
     with pytest.raises(NotConsumerGroup):
-        station.join("c")
+        groups_harness.join("c")
 
 
-def test_partition_with_two_classic_owners_has_one_after_the_upgrade(station: Station) -> None:
+def test_partition_with_two_classic_owners_has_one_after_the_upgrade(groups_harness: GroupsHarness) -> None:
     """A classic leader may err; a consumer group never has two owners."""
-    first = station.classic_join()
+    first = groups_harness.classic_join()
     waiting: list[Any] = []
-    station.groups.join("g", a_classic_join(""), station.now, NOW_MS, waiting.append)
-    first = station.classic_join(first.member_id)
-    second = station.done(waiting)
+    groups_harness.groups.join("g", a_classic_join(""), groups_harness.now, NOW_MS, waiting.append)
+    first = groups_harness.classic_join(first.member_id)
+    second = groups_harness.done(waiting)
     answers: list[Any] = []
     wish = SyncRequest(member_id=second.member_id, generation=second.generation, assignments={})
-    station.groups.sync("g", wish, station.now, NOW_MS, answers.append)
-    station.classic_sync(first, **{first.member_id: b"t:0", second.member_id: b"t:0,t:1"})
+    groups_harness.groups.sync("g", wish, groups_harness.now, NOW_MS, answers.append)
+    groups_harness.classic_sync(first, **{first.member_id: b"t:0", second.member_id: b"t:0,t:1"})
 
-    station.join("c")
+    groups_harness.join("c")
 
-    members = {one.member_id: one for one in station.groups.describe_consumers("g").members}
+    members = {one.member_id: one for one in groups_harness.groups.describe_consumers("g").members}
     assert (len(members[first.member_id].assigned), len(members[second.member_id].assigned)) == (1, 1)
 
 
 def test_refused_consumer_member_leaves_a_classic_group_alone(bench: Bench) -> None:
     """Nothing is upgraded for a heartbeat that is refused."""
-    station = Station(bench, config=ConsumerGroupConfig(max_size=1))
-    station.a_classic_group()
+    groups_harness = GroupsHarness(bench, config=ConsumerGroupConfig(max_size=1))
+    groups_harness.a_classic_group()
 
     with pytest.raises(InvalidHeartbeat):
-        station.beat("c", 0)
+        groups_harness.beat("c", 0)
     with pytest.raises(InvalidRegex):
-        station.join("c", regex="(")
+        groups_harness.join("c", regex="(")
     with pytest.raises(UnknownMember):
-        station.beat("c", 4)
+        groups_harness.beat("c", 4)
     with pytest.raises(GroupFull):
-        station.join("c")
+        groups_harness.join("c")
 
-    assert station.type() is GroupType.CLASSIC
+    assert groups_harness.type() is GroupType.CLASSIC
 
 
-def test_unknown_group_is_not_made_by_a_member_that_does_not_join(station: Station) -> None:
+def test_unknown_group_is_not_made_by_a_member_that_does_not_join(groups_harness: GroupsHarness) -> None:
     """An unknown member has to join again."""
     with pytest.raises(UnknownMember):
-        station.beat("c", 3)
+        groups_harness.beat("c", 3)
 
-    assert station.groups.find("g") is None
+    assert groups_harness.groups.find("g") is None
     with pytest.raises(GroupUnknown):
-        station.groups.describe_consumers("g")
+        groups_harness.groups.describe_consumers("g")
 
 
-def test_groups_are_bounded(station: Station, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_are_bounded(groups_harness: GroupsHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """As classic groups are."""
     monkeypatch.setattr("hubmere.broker.coordinator.groups.MAX_GROUPS", 0)
 
     with pytest.raises(LimitReached):
-        station.join("c")
+        groups_harness.join("c")
 
 
 # --- restarts, lists, deletion ---------------------------------------------------------------------------------------
 
 
-def test_consumer_group_survives_a_restart(station: Station) -> None:
+def test_consumer_group_survives_a_restart(groups_harness: GroupsHarness) -> None:
     """Members continue in their epochs with their partitions, classic ones too; there is no rebalance."""
-    station.join("a", instance_id="i", rack_id="r", assignor="range", regex="t.*")
-    joined = station.classic_join()
-    before = station.groups.describe_consumers("g")
+    groups_harness.join("a", instance_id="i", rack_id="r", assignor="range", regex="t.*")
+    joined = groups_harness.classic_join()
+    before = groups_harness.groups.describe_consumers("g")
 
-    station.restart()
+    groups_harness.restart()
 
-    assert station.groups.describe_consumers("g") == before
-    assert station.beat("a", 1, instance_id="i", owned=before.members[0].assigned).assignment is not None
-    answer = station.beat("a", 1, instance_id="i", owned=before.members[0].target)
+    assert groups_harness.groups.describe_consumers("g") == before
+    assert groups_harness.beat("a", 1, instance_id="i", owned=before.members[0].assigned).assignment is not None
+    answer = groups_harness.beat("a", 1, instance_id="i", owned=before.members[0].target)
     assert (answer.epoch, answer.assignment) == (2, None)
-    station.groups.require_commit("g", joined.member_id, None, joined.generation, station.now)
+    groups_harness.groups.require_commit("g", joined.member_id, None, joined.generation, groups_harness.now)
 
 
-def test_revocation_that_was_under_way_goes_on_after_a_restart(station: Station) -> None:
+def test_revocation_that_was_under_way_goes_on_after_a_restart(groups_harness: GroupsHarness) -> None:
     """The member still has to give up its partitions, and has its time for it."""
-    station.join("a")
-    station.join("b")
-    station.beat("a", 1)
+    groups_harness.join("a")
+    groups_harness.join("b")
+    groups_harness.beat("a", 1)
 
-    station.restart()
+    groups_harness.restart()
 
-    assert station.beat("b", 2).assignment is None
-    kept = station.groups.describe_consumers("g").members[0].assigned
-    assert station.beat("a", 1, owned=kept).epoch == 2
-    given = station.beat("b", 2).assignment
+    assert groups_harness.beat("b", 2).assignment is None
+    kept = groups_harness.groups.describe_consumers("g").members[0].assigned
+    assert groups_harness.beat("a", 1, owned=kept).epoch == 2
+    given = groups_harness.beat("b", 2).assignment
     assert (given is not None and len(given)) == 2
 
 
-def test_topics_that_changed_before_a_restart_are_noticed_after_it(station: Station) -> None:
+def test_topics_that_changed_before_a_restart_are_noticed_after_it(groups_harness: GroupsHarness) -> None:
     """The group remembers which topics its target was made for."""
-    station.join("a")
-    station.topics.put("t", 6)
+    groups_harness.join("a")
+    groups_harness.topics.put("t", 6)
 
-    station.restart()
+    groups_harness.restart()
 
-    answer = station.beat("a", 1, owned=station.groups.describe_consumers("g").members[0].assigned)
+    answer = groups_harness.beat("a", 1, owned=groups_harness.groups.describe_consumers("g").members[0].assigned)
     assert (answer.epoch, len(answer.assignment or ())) == (2, 6)
 
 
-def test_regex_waits_after_a_restart_until_the_member_is_heard_of(station: Station) -> None:
+def test_regex_waits_after_a_restart_until_the_member_is_heard_of(groups_harness: GroupsHarness) -> None:
     """Only then the rights of the member are known; meanwhile it keeps the topics that matched before."""
-    station.join("a", topics=frozenset(), regex="t.*")
-    station.join("b")
-    station.topics.put("t2", 1)
-    station.restart()
+    groups_harness.join("a", topics=frozenset(), regex="t.*")
+    groups_harness.join("b")
+    groups_harness.topics.put("t2", 1)
+    groups_harness.restart()
 
-    station.beat("b", 2)
-    assert station.groups.find("g").subscribed_names() == {"t"}  # type: ignore[union-attr]
-    station.beat("a", 1)
+    groups_harness.beat("b", 2)
+    assert groups_harness.groups.find("g").subscribed_names() == {"t"}  # type: ignore[union-attr]
+    groups_harness.beat("a", 1)
 
-    assert station.groups.find("g").subscribed_names() == {"t", "t2"}  # type: ignore[union-attr]
+    assert groups_harness.groups.find("g").subscribed_names() == {"t", "t2"}  # type: ignore[union-attr]
 
 
-def test_lists_and_descriptions_tell_the_type(station: Station) -> None:
+def test_lists_and_descriptions_tell_the_type(groups_harness: GroupsHarness) -> None:
     """Kafka's tools choose by it how to describe a group."""
-    station.join("a")
+    groups_harness.join("a")
 
-    (listed,) = station.groups.list()
-    described = station.groups.describe("g")
+    (listed,) = groups_harness.groups.list()
+    described = groups_harness.groups.describe("g")
 
     assert (listed.type, listed.state, listed.protocol_type) == (GroupType.CONSUMER, GroupState.STABLE, "consumer")
     assert (described.type, described.protocol) == (GroupType.CONSUMER, "uniform")
     assert [member.assignment for member in described.members] == [b"t:0,t:1,t:2,t:3"]
 
 
-def test_empty_consumer_group_is_deleted(station: Station) -> None:
+def test_empty_consumer_group_is_deleted(groups_harness: GroupsHarness) -> None:
     """And one with members is not."""
-    station.join("a")
-    station.beat("a", -1)
+    groups_harness.join("a")
+    groups_harness.beat("a", -1)
     outcome: list[Any] = []
 
-    station.groups.delete("g", outcome.append)
+    groups_harness.groups.delete("g", outcome.append)
 
-    assert station.done(outcome) is None
-    assert (station.groups.find("g"), station.groups.list()) == (None, [])
+    assert groups_harness.done(outcome) is None
+    assert (groups_harness.groups.find("g"), groups_harness.groups.list()) == (None, [])
 
 
-def test_classic_members_of_a_consumer_group_come_and_go(station: Station) -> None:
+def test_classic_members_of_a_consumer_group_come_and_go(groups_harness: GroupsHarness) -> None:
     """The consumer members stay a consumer group."""
-    station.join("a")
-    joined = station.classic_join()
+    groups_harness.join("a")
+    joined = groups_harness.classic_join()
 
-    station.groups.leave("g", joined.member_id, None, station.now, NOW_MS)
+    groups_harness.groups.leave("g", joined.member_id, None, groups_harness.now, NOW_MS)
 
-    assert (station.type(), len(station.groups.describe_consumers("g").members)) == (GroupType.CONSUMER, 1)
+    assert (groups_harness.type(), len(groups_harness.groups.describe_consumers("g").members)) == (
+        GroupType.CONSUMER,
+        1,
+    )
 
 
-def test_offsets_of_unknown_groups_need_no_member(station: Station) -> None:
+def test_offsets_of_unknown_groups_need_no_member(groups_harness: GroupsHarness) -> None:
     """Nothing was committed; a classic group does not ask who fetches."""
-    station.groups.require_fetch("g", "a", 3)
-    station.a_classic_group()
+    groups_harness.groups.require_fetch("g", "a", 3)
+    groups_harness.a_classic_group()
 
-    station.groups.require_fetch("g", "a", 3)
+    groups_harness.groups.require_fetch("g", "a", 3)
 
 
 def test_broker_without_a_kafka_endpoint_cannot_mix_protocols(bench: Bench) -> None:

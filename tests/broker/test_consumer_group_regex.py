@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from broker.consumer_groups import Room, Topics
+from broker.consumer_groups import ConsumerGroupHarness, Topics
 from hubmere.broker.coordinator.consumer_group.regex import MAX_KEPT_PATTERNS, SLICE, RegexResolver
 from hubmere.broker.coordinator.refusals import InvalidRegex
 
@@ -63,17 +63,17 @@ def test_forgotten_expression_is_compiled_again() -> None:
 
 def test_group_goes_on_with_an_expression_when_it_is_due() -> None:
     """The member is answered at once without partitions, and hears of them when they are known."""
-    room = Room(many_topics(40))
-    answer = room.join("a", regex="(.*.*.*a){50}.*")
-    assert (answer.assignment, room.group.subscribed_names()) == (frozenset(), frozenset())
+    harness = ConsumerGroupHarness(many_topics(40))
+    answer = harness.join("a", regex="(.*.*.*a){50}.*")
+    assert (answer.assignment, harness.group.subscribed_names()) == (frozenset(), frozenset())
 
     steps = 0
-    while (deadline := room.group.next_deadline()) is not None and deadline < room.now + 1:
-        room.advance(deadline - room.now)
+    while (deadline := harness.group.next_deadline()) is not None and deadline < harness.now + 1:
+        harness.advance(deadline - harness.now)
         steps += 1
 
-    assert (len(room.group.subscribed_names()), steps > 1) == (40, True)
-    assert room.own("a").assignment == room.topics.all()
+    assert (len(harness.group.subscribed_names()), steps > 1) == (40, True)
+    assert harness.own("a").assignment == harness.topics.all()
 
 
 def test_slice_covers_ordinary_expressions_at_once() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from broker.builders import NOW_MS, Bench, a_batch
 from broker.classic_groups import a_join, joined_and_synced, settle
-from broker.test_transactions import Desk
+from broker.test_transactions import TransactionHarness
 from hubmere.broker.coordinator.coordinators import Coordinators, HubDirectory
 from hubmere.broker.coordinator.groups import Groups
 from hubmere.broker.coordinator.membership import GroupState, SyncRequest
@@ -123,16 +123,16 @@ def test_producer_id_that_cannot_be_reserved_is_refused(bench: Bench) -> None:
 
 def test_transaction_that_cannot_be_kept_has_not_moved(bench: Bench) -> None:
     """The client gets the error, and after a restart the state is the old one."""
-    desk = Desk(bench)
-    producer = desk.start()
+    harness = TransactionHarness(bench)
+    producer = harness.start()
     bench.catalog.close()
     outcome: list[Any] = []
 
-    desk.transactions.add_partitions("t", producer, [desk.place], 0.0, NOW_MS, outcome.append)
-    desk.transactions.initialise("new", 1000, None, 0.0, NOW_MS, outcome.append)
+    harness.transactions.add_partitions("t", producer, [harness.place], 0.0, NOW_MS, outcome.append)
+    harness.transactions.initialise("new", 1000, None, 0.0, NOW_MS, outcome.append)
 
     assert [type(refusal) for refusal in outcome] == [ShuttingDown, ShuttingDown]
-    known = desk.transactions.find("t")
+    known = harness.transactions.find("t")
     assert known is not None
     assert known.partitions == frozenset()
 
@@ -145,21 +145,21 @@ def test_groups_and_transactional_ids_have_limits(bench: Bench, monkeypatch: pyt
     with pytest.raises(LimitReached):
         Groups("hubmere", bench.catalog, now=0.0).join("g", a_join(), 0.0, NOW_MS, print)
     with pytest.raises(LimitReached):
-        Desk(bench).start()
+        TransactionHarness(bench).start()
 
 
 def test_marker_for_a_partition_that_knows_a_newer_producer_is_not_needed(bench: Bench) -> None:
     """The transaction is over there already."""
-    desk = Desk(bench)
-    producer = desk.start()
-    desk.add(producer)
+    harness = TransactionHarness(bench)
+    producer = harness.start()
+    harness.add(producer)
     bench.hub.log(0).append(a_batch(producer=(producer[0], producer[1] + 5, 0)), NOW_MS)
-    desk.settle()
+    harness.settle()
 
-    desk.end(producer)
+    harness.end(producer)
 
-    assert desk.phase is Phase.COMPLETE_COMMIT
-    assert desk.end_of_log == 1
+    assert harness.phase is Phase.COMPLETE_COMMIT
+    assert harness.end_of_log == 1
 
 
 def test_directory_follows_the_hubs_of_a_namespace(bench: Bench) -> None:

@@ -41,7 +41,7 @@ def a_client(rule: str = "slow", *, hub: str = "") -> Principal:
     return Principal(namespace="hubmere", rule=rule, rights=Rights.ALL, hub=hub)
 
 
-class World:
+class ApplicationGroupHarness:
     """A Premium namespace, its groups, and clients by the names of their rules."""
 
     def __init__(self) -> None:
@@ -95,8 +95,8 @@ class World:
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    made = World()
+def harness() -> Iterator[ApplicationGroupHarness]:
+    made = ApplicationGroupHarness()
     yield made
     made.bench.close()
 
@@ -125,27 +125,27 @@ def test_an_identifier_means_rules_of_the_namespace_or_of_hubs_or_applications(
     assert names_client(client_id, "slow", kind) is is_meant
 
 
-def test_only_the_rule_of_a_limited_group_is_slowed(world: World) -> None:
+def test_only_the_rule_of_a_limited_group_is_slowed(harness: ApplicationGroupHarness) -> None:
     """49: ten messages a second for one rule, and no limit for the other."""
-    world.write(a_group(a_policy(rate=10)))
-    slow, other = world.publisher(a_client("slow")), world.publisher(a_client("other"))
+    harness.write(a_group(a_policy(rate=10)))
+    slow, other = harness.publisher(a_client("slow")), harness.publisher(a_client("other"))
 
-    at_first = world.taken(slow), world.taken(other)
-    world.bench.now += 0.5
-    later = world.taken(slow), world.taken(other)
+    at_first = harness.taken(slow), harness.taken(other)
+    harness.bench.now += 0.5
+    later = harness.taken(slow), harness.taken(other)
 
     assert at_first == (10, 50)
     assert later == (5, 50)
-    assert world.bench.hub.counters.throttled_requests == 85
+    assert harness.bench.hub.counters.throttled_requests == 85
 
 
-def test_a_refusal_names_group_and_policy(world: World) -> None:
+def test_a_refusal_names_group_and_policy(harness: ApplicationGroupHarness) -> None:
     """The service's error code and sub-code, so that the limit can be found."""
-    world.write(a_group(a_policy(rate=1, name="few"), name="night-jobs"))
-    publisher = world.publisher(a_client())
-    world.send(publisher)
+    harness.write(a_group(a_policy(rate=1, name="few"), name="night-jobs"))
+    publisher = harness.publisher(a_client())
+    harness.send(publisher)
 
-    refusal = world.send(publisher)
+    refusal = harness.send(publisher)
 
     assert isinstance(refusal, ApplicationGroupThrottled)
     assert (refusal.group, refusal.policy, refusal.code) == ("night-jobs", "few", 50004)
@@ -153,24 +153,24 @@ def test_a_refusal_names_group_and_policy(world: World) -> None:
 
 
 @pytest.mark.parametrize("charged", [False, True], ids=["AMQP and HTTPS", "Kafka"])
-def test_a_group_has_one_account_for_all_its_clients(world: World, charged: bool) -> None:
+def test_a_group_has_one_account_for_all_its_clients(harness: ApplicationGroupHarness, charged: bool) -> None:
     """Two processes with the same credential share its rates."""
-    world.write(a_group(a_policy(rate=10)))
-    first, second = world.publisher(a_client()), world.publisher(a_client())
-    send = world.send_charged if charged else world.send
+    harness.write(a_group(a_policy(rate=10)))
+    first, second = harness.publisher(a_client()), harness.publisher(a_client())
+    send = harness.send_charged if charged else harness.send
 
     outcomes = [send(first, 6), send(second, 6), send(second, 4)]
 
     assert [type(outcome) for outcome in outcomes] == [type(None), ApplicationGroupThrottled, type(None)]
 
 
-def test_bytes_and_messages_are_counted_each_for_itself(world: World) -> None:
+def test_bytes_and_messages_are_counted_each_for_itself(harness: ApplicationGroupHarness) -> None:
     """Whichever is used up first refuses."""
-    world.write(a_group(a_policy(IN_BYTES, 1000), a_policy(IN_EVENTS, 100)))
-    publisher = world.publisher(a_client())
+    harness.write(a_group(a_policy(IN_BYTES, 1000), a_policy(IN_EVENTS, 100)))
+    publisher = harness.publisher(a_client())
 
-    outcomes = [world.send(publisher, 1, 900), world.send(publisher, 1, 200), world.send(publisher, 99, 100)]
-    last = world.send(publisher, 1, 0)
+    outcomes = [harness.send(publisher, 1, 900), harness.send(publisher, 1, 200), harness.send(publisher, 99, 100)]
+    last = harness.send(publisher, 1, 0)
 
     assert isinstance(outcomes[1], ApplicationGroupThrottled)
     assert outcomes[1].policy == "IncomingBytes"
@@ -179,34 +179,36 @@ def test_bytes_and_messages_are_counted_each_for_itself(world: World) -> None:
     assert last.policy == "IncomingMessages"
 
 
-def test_a_publication_that_the_disk_refuses_is_not_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_publication_that_the_disk_refuses_is_not_counted(
+    harness: ApplicationGroupHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A refused publication leaves no trace, here either."""
-    world.write(a_group(a_policy(rate=10)))
-    publisher = world.publisher(a_client())
-    log = type(world.bench.hub.log(0))
+    harness.write(a_group(a_policy(rate=10)))
+    publisher = harness.publisher(a_client())
+    log = type(harness.bench.hub.log(0))
     with monkeypatch.context() as broken:
         broken.setattr(log, "append", _refusing)
-        failed = world.send(publisher, 10)
+        failed = harness.send(publisher, 10)
 
     assert isinstance(failed, PartitionOffline)
-    assert world.send(publisher, 10) is None
+    assert harness.send(publisher, 10) is None
 
 
 def _refusing(*_: object, **__: object) -> None:
     raise PartitionOffline("gone")
 
 
-def test_runs_of_kafka_have_room_within_the_rates_only(world: World) -> None:
+def test_runs_of_kafka_have_room_within_the_rates_only(harness: ApplicationGroupHarness) -> None:
     """A run is accepted as a whole or not at all; otherwise its batches are checked one by one."""
-    world.write(a_group(a_policy(rate=10)))
-    publisher = world.publisher(a_client())
+    harness.write(a_group(a_policy(rate=10)))
+    publisher = harness.publisher(a_client())
 
-    fits = publisher.check_runs([a_run(10)], NOW_MS, world.bench.now)
-    world.send(publisher, 8)
+    fits = publisher.check_runs([a_run(10)], NOW_MS, harness.bench.now)
+    harness.send(publisher, 8)
 
     assert fits
-    assert publisher.check_runs([a_run(10)], NOW_MS, world.bench.now) is None
-    assert publisher.check_runs([a_run(2)], NOW_MS, world.bench.now)
+    assert publisher.check_runs([a_run(10)], NOW_MS, harness.bench.now) is None
+    assert publisher.check_runs([a_run(2)], NOW_MS, harness.bench.now)
 
 
 def a_run(events: int) -> RunPart:
@@ -217,98 +219,102 @@ def a_run(events: int) -> RunPart:
 
 @pytest.mark.parametrize(("metric", "amounts"), [(OUT_EVENTS, (20, 1)), (OUT_BYTES, (1, 2000))])
 def test_readers_of_a_group_are_delayed_and_never_refused(
-    world: World, metric: ThrottlingMetric, amounts: tuple[int, int]
+    harness: ApplicationGroupHarness, metric: ThrottlingMetric, amounts: tuple[int, int]
 ) -> None:
     """Reading has no place for such an error: events come later."""
     rate = 10 if metric is OUT_EVENTS else 1000
-    world.write(a_group(a_policy(metric, rate)))
-    world.send(world.publisher(None), 20)
-    slow, other = world.reader(a_client("slow")), world.reader(a_client("other"))
+    harness.write(a_group(a_policy(metric, rate)))
+    harness.send(harness.publisher(None), 20)
+    slow, other = harness.reader(a_client("slow")), harness.reader(a_client("other"))
     events, size_bytes = amounts
 
     for reader in (slow, other):
-        reader.advance(20, events, size_bytes, world.bench.now)
+        reader.advance(20, events, size_bytes, harness.bench.now)
 
-    assert slow.delay(world.bench.now) == pytest.approx(1.0, abs=0.1)
-    assert slow.delay(world.bench.now + 1.1) == 0.0
-    assert other.delay(world.bench.now) == 0.0
+    assert slow.delay(harness.bench.now) == pytest.approx(1.0, abs=0.1)
+    assert slow.delay(harness.bench.now + 1.1) == 0.0
+    assert other.delay(harness.bench.now) == 0.0
 
 
-def test_fetches_of_a_group_are_delayed(world: World) -> None:
+def test_fetches_of_a_group_are_delayed(harness: ApplicationGroupHarness) -> None:
     """The response contains the delay, as for throughput units."""
-    world.write(a_group(a_policy(OUT_EVENTS, 10)))
-    world.send(world.publisher(None), 20)
-    world.bench.turn.run()
-    broker, hub = world.bench.broker, world.bench.hub
+    harness.write(a_group(a_policy(OUT_EVENTS, 10)))
+    harness.send(harness.publisher(None), 20)
+    harness.bench.turn.run()
+    broker, hub = harness.bench.broker, harness.bench.hub
     readers = [broker.follow(hub, 0, lambda: None, principal=a_client(rule)) for rule in ("slow", "other")]
 
     chunks = [reader.read(0, max_bytes=10_000, space_bytes=10_000).chunk for reader in readers]
-    delays = [reader.charge(chunk, 0, world.bench.now) for reader, chunk in zip(readers, chunks, strict=True) if chunk]
+    delays = [
+        reader.charge(chunk, 0, harness.bench.now) for reader, chunk in zip(readers, chunks, strict=True) if chunk
+    ]
 
     assert delays[0] == pytest.approx(1.0, abs=0.1)
     assert delays[1] == 0.0
 
 
-def test_groups_follow_changes_while_clients_are_connected(world: World) -> None:
+def test_groups_follow_changes_while_clients_are_connected(harness: ApplicationGroupHarness) -> None:
     """Made, changed and deleted under an open link, which never has to be opened again."""
-    publisher, group = world.publisher(a_client()), a_group(a_policy(rate=10))
+    publisher, group = harness.publisher(a_client()), a_group(a_policy(rate=10))
 
-    before = world.taken(publisher)
-    world.write(group)
-    made = world.taken(publisher)
-    world.write(replace(group, policies=(a_policy(rate=20),)))
-    world.bench.now += 1.0
-    changed = world.taken(publisher)
-    world.delete(group)
-    deleted = world.taken(publisher)
+    before = harness.taken(publisher)
+    harness.write(group)
+    made = harness.taken(publisher)
+    harness.write(replace(group, policies=(a_policy(rate=20),)))
+    harness.bench.now += 1.0
+    changed = harness.taken(publisher)
+    harness.delete(group)
+    deleted = harness.taken(publisher)
 
     assert (before, made, changed, deleted) == (50, 10, 20, 50)
 
 
-def test_groups_are_in_force_after_a_restart(world: World) -> None:
+def test_groups_are_in_force_after_a_restart(harness: ApplicationGroupHarness) -> None:
     """They come from the catalog, not from having been made."""
-    world.write(a_group(a_policy(rate=10)))
-    bench = world.bench
+    harness.write(a_group(a_policy(rate=10)))
+    bench = harness.bench
 
     bench.broker._namespaces.clear()
     bench.broker.open(bench.now)
 
-    assert world.taken(world.publisher(a_client())) == 10
+    assert harness.taken(harness.publisher(a_client())) == 10
 
 
-def test_rules_of_hubs_have_groups_of_their_own(world: World) -> None:
+def test_rules_of_hubs_have_groups_of_their_own(harness: ApplicationGroupHarness) -> None:
     """A rule of the same name on the namespace is another client."""
-    world.write(a_group(a_policy(rate=10), client="EntitySASKeyName=slow"))
+    harness.write(a_group(a_policy(rate=10), client="EntitySASKeyName=slow"))
 
-    taken = [world.taken(world.publisher(a_client("slow", hub=hub))) for hub in ("orders", "")]
+    taken = [harness.taken(harness.publisher(a_client("slow", hub=hub))) for hub in ("orders", "")]
 
     assert taken == [10, 50]
 
 
-def test_the_administrator_and_the_portal_belong_to_no_group(world: World) -> None:
+def test_the_administrator_and_the_portal_belong_to_no_group(harness: ApplicationGroupHarness) -> None:
     """Whoever repairs a limit must not be held by it."""
-    world.write(a_group(a_policy(rate=1), client="NamespaceSASKeyName=(admin)"))
+    harness.write(a_group(a_policy(rate=1), client="NamespaceSASKeyName=(admin)"))
 
-    taken = [world.taken(world.publisher(who)) for who in (Principal.admin(), None)]
+    taken = [harness.taken(harness.publisher(who)) for who in (Principal.admin(), None)]
 
     assert taken == [50, 50]
 
 
-def test_a_client_is_of_one_group(world: World) -> None:
+def test_a_client_is_of_one_group(harness: ApplicationGroupHarness) -> None:
     """Two groups of one credential would leave it open which rates hold."""
-    world.write(a_group(name="first"))
+    harness.write(a_group(name="first"))
 
     with pytest.raises(Conflict, match="first"):
-        world.write(a_group(name="second", client="namespacesaskeyname=SLOW"))
+        harness.write(a_group(name="second", client="namespacesaskeyname=SLOW"))
 
-    world.write(a_group(a_policy(), name="First"))
+    harness.write(a_group(a_policy(), name="First"))
 
 
 @pytest.mark.parametrize(("metric", "rate"), [(IN_BYTES, 999), (OUT_BYTES, 1), (IN_EVENTS, 0), (OUT_EVENTS, -1)])
-def test_rates_have_the_services_least_values(world: World, metric: ThrottlingMetric, rate: int) -> None:
+def test_rates_have_the_services_least_values(
+    harness: ApplicationGroupHarness, metric: ThrottlingMetric, rate: int
+) -> None:
     """1 KB and one message."""
     with pytest.raises(InvalidArgument):
-        world.write(a_group(a_policy(metric, rate)))
+        harness.write(a_group(a_policy(metric, rate)))
 
 
 class _Connection:
@@ -331,16 +337,16 @@ class _Connection:
         raise AssertionError("nobody looks")
 
 
-def test_disabling_a_group_closes_the_connections_of_its_clients(world: World) -> None:
+def test_disabling_a_group_closes_the_connections_of_its_clients(harness: ApplicationGroupHarness) -> None:
     """And no others: another rule, another namespace, or unauthenticated connections."""
     principals = (a_client("slow"), a_client("other"), replace(a_client("slow"), namespace="elsewhere"))
     connections = [_Connection(principal) for principal in principals] + [_Connection()]
     for number, connection in enumerate(connections):
-        world.bench.broker.connections.add(connection, number)
+        harness.bench.broker.connections.add(connection, number)
 
-    world.write(a_group())
+    harness.write(a_group())
     untouched = [list(connection.cuts) for connection in connections]
-    world.write(replace(a_group(), is_enabled=False))
+    harness.write(replace(a_group(), is_enabled=False))
 
     assert untouched == [[], [], [], []]
     assert ["disabled" in "".join(connection.cuts) for connection in connections] == [True, False, False, False]

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker.test_access import KEY, World
+from broker.test_access import KEY, AccessHarness
 from hubmere.broker.access import ROTATED_KEY_GRACE_S, Principal
 from hubmere.broker.revocation import SLICE_CONNECTIONS, Judge, Revocation
 from hubmere.model.entity import KeyKind, Rights
@@ -16,9 +16,9 @@ from model.builders import NOW_MS, NOW_S
 
 
 @pytest.fixture
-def world() -> World:
+def harness() -> AccessHarness:
     """A namespace with a hub `eh1` that has a rule `send`."""
-    return World()
+    return AccessHarness()
 
 
 class Connection:
@@ -32,11 +32,11 @@ class Connection:
         self.reviews += 1
 
 
-def test_many_connections_are_judged_over_several_turns_of_the_loop(world: World) -> None:
+def test_many_connections_are_judged_over_several_turns_of_the_loop(harness: AccessHarness) -> None:
     """Closing thousands of connections at once would stop everybody else."""
     connections = [Connection() for _ in range(2 * SLICE_CONNECTIONS + 1)]
     turns: list[Callable[[], None]] = []
-    revocation = Revocation(world.access, lambda: connections)
+    revocation = Revocation(harness.access, lambda: connections)
     revocation.defer = turns.append
 
     revocation.review()
@@ -50,63 +50,65 @@ def test_many_connections_are_judged_over_several_turns_of_the_loop(world: World
     assert {connection.reviews for connection in connections} == {1}
 
 
-def test_the_administrator_is_judged_by_no_rule(world: World) -> None:
+def test_the_administrator_is_judged_by_no_rule(harness: AccessHarness) -> None:
     """The admin token is not a rule's."""
-    revocation = Revocation(world.access, list)
+    revocation = Revocation(harness.access, list)
 
     assert revocation.judge(Principal.admin(), 0.0) == Principal.admin()
 
 
-def test_a_principal_whose_rule_is_unchanged_stays_the_same_object(world: World) -> None:
+def test_a_principal_whose_rule_is_unchanged_stays_the_same_object(harness: AccessHarness) -> None:
     """Endpoints see by identity that nothing has changed."""
-    principal = world.access.by_key(world.namespace, "send", KEY)
+    principal = harness.access.by_key(harness.namespace, "send", KEY)
 
-    assert Revocation(world.access, list).judge(principal, 0.0) is principal
+    assert Revocation(harness.access, list).judge(principal, 0.0) is principal
 
 
 @pytest.mark.parametrize(
     ("change", "kind"),
     [
-        (lambda world: Delete(world.rule, NOW_MS), CredentialRevoked),
-        (lambda world: Delete(world.hub, NOW_MS), CredentialRevoked),
-        (lambda world: Delete(world.namespace, NOW_MS), NamespaceNotFound),
-        (lambda world: Replace(replace(world.namespace, disable_local_auth=True)), LocalAuthDisabled),
+        (lambda harness: Delete(harness.rule, NOW_MS), CredentialRevoked),
+        (lambda harness: Delete(harness.hub, NOW_MS), CredentialRevoked),
+        (lambda harness: Delete(harness.namespace, NOW_MS), NamespaceNotFound),
+        (lambda harness: Replace(replace(harness.namespace, disable_local_auth=True)), LocalAuthDisabled),
     ],
     ids=["rule", "hub", "namespace", "local authentication"],
 )
 def test_a_principal_ends_with_what_it_stands_on(
-    world: World, change: Callable[[World], Step], kind: type[Refusal]
+    harness: AccessHarness, change: Callable[[AccessHarness], Step], kind: type[Refusal]
 ) -> None:
     """Whichever of these goes, the credential is good for nothing."""
-    principal = world.access.by_key(world.namespace, "send", KEY)
+    principal = harness.access.by_key(harness.namespace, "send", KEY)
 
-    world.change(change(world))
+    harness.change(change(harness))
 
     with pytest.raises(kind):
-        world.access.current(principal, NOW_S)
+        harness.access.current(principal, NOW_S)
 
 
-def test_a_rotated_key_gets_an_expiry_once(world: World) -> None:
+def test_a_rotated_key_gets_an_expiry_once(harness: AccessHarness) -> None:
     """A later change of rules does not prolong the grace time, and a token that expires earlier keeps its expiry."""
-    principal = world.access.by_key(world.namespace, "send", KEY)
+    principal = harness.access.by_key(harness.namespace, "send", KEY)
     short = replace(principal, expires_at_s=NOW_S + 5)
-    world.change(Replace(with_new_key(world.rule, KeyKind.PRIMARY, now_ms=NOW_MS, key=None)))
+    harness.change(Replace(with_new_key(harness.rule, KeyKind.PRIMARY, now_ms=NOW_MS, key=None)))
 
-    first = world.access.current(principal, NOW_S)
-    second = world.access.current(first, NOW_S + 1000)
+    first = harness.access.current(principal, NOW_S)
+    second = harness.access.current(first, NOW_S + 1000)
 
     assert (first.expires_at_s, second.expires_at_s) == (NOW_S + ROTATED_KEY_GRACE_S,) * 2
-    assert world.access.current(short, NOW_S).expires_at_s == NOW_S + 5
+    assert harness.access.current(short, NOW_S).expires_at_s == NOW_S + 5
     with pytest.raises(CredentialRevoked):
-        world.access.current(first, NOW_S, ends_rotated=True)
+        harness.access.current(first, NOW_S, ends_rotated=True)
 
 
-def test_a_principal_follows_the_rights_of_its_rule(world: World) -> None:
+def test_a_principal_follows_the_rights_of_its_rule(harness: AccessHarness) -> None:
     """A right that the rule has lost is lost for connected clients; a rotated key cannot manage."""
-    principal = world.access.by_key(world.namespace, "send", KEY)
-    world.change(Replace(replace(world.rule, rights=Rights.ALL)))
-    widened = world.access.current(principal, NOW_S)
-    world.change(Replace(replace(world.rule, rights=Rights.ALL, primary_key="another", secondary_key="and another")))
+    principal = harness.access.by_key(harness.namespace, "send", KEY)
+    harness.change(Replace(replace(harness.rule, rights=Rights.ALL)))
+    widened = harness.access.current(principal, NOW_S)
+    harness.change(
+        Replace(replace(harness.rule, rights=Rights.ALL, primary_key="another", secondary_key="and another"))
+    )
 
     assert widened.rights is Rights.ALL
-    assert world.access.current(widened, NOW_S).rights == Rights.SEND | Rights.LISTEN
+    assert harness.access.current(widened, NOW_S).rights == Rights.SEND | Rights.LISTEN

@@ -46,7 +46,7 @@ NOW_S = NOW_MS / 1000
 GROUP_ID = "22222222-2222-2222-2222-222222222222"
 
 
-class World(Bench):
+class RoleHarness(Bench):
     """A broker that trusts one issuer, with a second hub."""
 
     def __init__(self) -> None:
@@ -88,15 +88,15 @@ class World(Bench):
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    made = World()
+def harness() -> Iterator[RoleHarness]:
+    made = RoleHarness()
     yield made
     made.close()
 
 
-def test_token_without_a_role_signs_in_and_may_do_nothing(world: World) -> None:
+def test_token_without_a_role_signs_in_and_may_do_nothing(harness: RoleHarness) -> None:
     """As in the cloud, the refusal comes with the first use."""
-    caller = world.sign_in()
+    caller = harness.sign_in()
 
     with pytest.raises(ClaimMissing):
         caller.open_publisher("orders", NOW_S)
@@ -117,13 +117,13 @@ def test_token_without_a_role_signs_in_and_may_do_nothing(world: World) -> None:
     ],
 )
 def test_role_gives_the_rights_of_the_data_plane(
-    world: World, role: Role, send: bool, listen: bool, manage: bool
+    harness: RoleHarness, role: Role, send: bool, listen: bool, manage: bool
 ) -> None:
     """Roles for management open no events, as in the cloud."""
-    world.assign(role)
+    harness.assign(role)
 
     rights = (Rights.SEND, Rights.LISTEN, Rights.MANAGE)
-    assert [world.may(right, "orders") for right in rights] == [send, listen, manage]
+    assert [harness.may(right, "orders") for right in rights] == [send, listen, manage]
 
 
 @pytest.mark.parametrize(
@@ -136,84 +136,84 @@ def test_role_gives_the_rights_of_the_data_plane(
         (DATA_SENDER, Control.NONE),
     ],
 )
-def test_role_gives_control_of_the_management_plane(world: World, role: Role, allowed: Control) -> None:
+def test_role_gives_control_of_the_management_plane(harness: RoleHarness, role: Role, allowed: Control) -> None:
     """Only Owner assigns roles, and Reader only reads."""
-    world.assign(role)
+    harness.assign(role)
 
     for control in (Control.READ, Control.WRITE, Control.ASSIGN_ROLES):
         if control <= allowed:
-            world.manage(control)
+            harness.manage(control)
         else:
             with pytest.raises(RoleMissing):
-                world.manage(control)
+                harness.manage(control)
 
 
-def test_role_on_a_hub_ends_at_the_hub(world: World) -> None:
+def test_role_on_a_hub_ends_at_the_hub(harness: RoleHarness) -> None:
     """Neither its neighbours nor the namespace are reached, and only this hub is seen."""
-    world.assign(DATA_OWNER, "orders")
+    harness.assign(DATA_OWNER, "orders")
 
-    assert world.may(Rights.SEND, "orders")
-    assert not world.may(Rights.SEND, "invoices")
-    assert not world.may(Rights.MANAGE)
-    assert [hub.name for hub in world.sign_in().hubs()] == ["orders"]
-    world.manage(Control.WRITE, "orders")
+    assert harness.may(Rights.SEND, "orders")
+    assert not harness.may(Rights.SEND, "invoices")
+    assert not harness.may(Rights.MANAGE)
+    assert [hub.name for hub in harness.sign_in().hubs()] == ["orders"]
+    harness.manage(Control.WRITE, "orders")
     with pytest.raises(RoleMissing):
-        world.manage(Control.READ, "invoices")
+        harness.manage(Control.READ, "invoices")
     with pytest.raises(RoleMissing):
-        world.manage(Control.READ)
+        harness.manage(Control.READ)
 
 
-def test_role_on_a_consumer_group_ends_at_the_group(world: World) -> None:
+def test_role_on_a_consumer_group_ends_at_the_group(harness: RoleHarness) -> None:
     """A reader of one group may ask its hub for partitions, and read nothing else."""
-    world.assign(DATA_RECEIVER, "orders", "$Default")
-    hub = world.broker.entities.hub("hubmere", "orders")
-    world.do(
-        lambda done: world.manager.create_group("hubmere", hub.name, group_name("billing"), "", world.actor(), done)
+    harness.assign(DATA_RECEIVER, "orders", "$Default")
+    hub = harness.broker.entities.hub("hubmere", "orders")
+    harness.do(
+        lambda done: harness.manager.create_group("hubmere", hub.name, group_name("billing"), "", harness.actor(), done)
     )
 
-    assert world.may(Rights.LISTEN, "orders", "consumergroups", "$default", "partitions", "0")
-    assert world.may(Rights.LISTEN, "orders", "$management")
-    assert not world.may(Rights.LISTEN, "orders", "consumergroups", "billing")
-    assert not world.may(Rights.LISTEN, "orders", "consumergroups", "$default2")
-    assert not world.may(Rights.LISTEN, "orders")
+    assert harness.may(Rights.LISTEN, "orders", "consumergroups", "$default", "partitions", "0")
+    assert harness.may(Rights.LISTEN, "orders", "$management")
+    assert not harness.may(Rights.LISTEN, "orders", "consumergroups", "billing")
+    assert not harness.may(Rights.LISTEN, "orders", "consumergroups", "$default2")
+    assert not harness.may(Rights.LISTEN, "orders")
 
 
-def test_role_of_a_group_counts_for_its_members(world: World) -> None:
+def test_role_of_a_group_counts_for_its_members(harness: RoleHarness) -> None:
     """The issuer says in the token to which groups a user belongs."""
-    world.assign(DATA_SENDER, who=GROUP_ID.upper())
+    harness.assign(DATA_SENDER, who=GROUP_ID.upper())
 
-    assert world.may(Rights.SEND, "orders", groups=[GROUP_ID])
-    assert not world.may(Rights.SEND, "orders", groups=["another"])
-    assert not world.may(Rights.SEND, "orders")
+    assert harness.may(Rights.SEND, "orders", groups=[GROUP_ID])
+    assert not harness.may(Rights.SEND, "orders", groups=["another"])
+    assert not harness.may(Rights.SEND, "orders")
 
 
-def test_application_id_counts_for_the_application_itself_only(world: World) -> None:
+def test_application_id_counts_for_the_application_itself_only(harness: RoleHarness) -> None:
     """A user who signs in with the help of an application does not get its roles."""
-    world.assign(DATA_SENDER, who="my-app")
+    harness.assign(DATA_SENDER, who="my-app")
 
-    assert world.may(Rights.SEND, "orders", oid=None, sub="my-app", azp="my-app")
-    assert world.may(Rights.SEND, "orders", appid="my-app", idtyp="app")
-    assert not world.may(Rights.SEND, "orders", oid="a-user", sub="pairwise", appid="my-app")
+    assert harness.may(Rights.SEND, "orders", oid=None, sub="my-app", azp="my-app")
+    assert harness.may(Rights.SEND, "orders", appid="my-app", idtyp="app")
+    assert not harness.may(Rights.SEND, "orders", oid="a-user", sub="pairwise", appid="my-app")
 
 
-def test_identities_and_role_changes_are_judged_again(world: World) -> None:
+def test_identities_and_role_changes_are_judged_again(harness: RoleHarness) -> None:
     """The rights of a connection follow the current assignments."""
-    kept = world.assign(DATA_SENDER, "orders")
-    principal = world.sign_in().principal
-    judge: Judge = world.broker.revocation.judge
+    kept = harness.assign(DATA_SENDER, "orders")
+    principal = harness.sign_in().principal
+    judge: Judge = harness.broker.revocation.judge
 
     assert judge(principal, NOW_S) is principal
-    world.take_away(kept)
+    harness.take_away(kept)
     judged = judge(principal, NOW_S)
 
     assert not judged.may(Rights.SEND, Resource.of_hub("hubmere", "orders"))
     assert judged.rights is Rights.NONE
 
 
-def test_open_connection_is_reviewed_when_a_role_is_taken_away(world: World) -> None:
+def test_open_connection_is_reviewed_when_a_role_is_taken_away(harness: RoleHarness) -> None:
     """Revocation does not wait for the token to expire."""
-    kept, other = world.assign(DATA_SENDER, "orders"), world.assign(DATA_SENDER, "invoices")
-    caller = world.sign_in()
+    kept, other = harness.assign(DATA_SENDER, "orders"), harness.assign(DATA_SENDER, "invoices")
+    caller = harness.sign_in()
     caller.publisher("orders", NOW_S)
     reviewed: list[Refusal | None] = []
 
@@ -225,35 +225,35 @@ def test_open_connection_is_reviewed_when_a_role_is_taken_away(world: World) -> 
             except Refusal as refusal:
                 reviewed.append(refusal)
 
-    world.broker.revocation._connections = lambda: [Connection()]
-    world.take_away(kept)
+    harness.broker.revocation._connections = lambda: [Connection()]
+    harness.take_away(kept)
     caller.publisher("invoices", NOW_S)
-    world.take_away(other)
+    harness.take_away(other)
 
     assert [type(one) for one in reviewed] == [ClaimMissing, ClaimMissing]
 
 
-def test_second_role_of_an_identity_adds_to_the_first(world: World) -> None:
+def test_second_role_of_an_identity_adds_to_the_first(harness: RoleHarness) -> None:
     """Roles are added up over all scopes."""
-    world.assign(DATA_SENDER, "orders")
-    world.assign(DATA_RECEIVER)
+    harness.assign(DATA_SENDER, "orders")
+    harness.assign(DATA_RECEIVER)
 
-    assert world.may(Rights.SEND, "orders")
-    assert world.may(Rights.LISTEN, "invoices")
-    assert not world.may(Rights.SEND, "invoices")
+    assert harness.may(Rights.SEND, "orders")
+    assert harness.may(Rights.LISTEN, "invoices")
+    assert not harness.may(Rights.SEND, "invoices")
 
 
-def test_assignment_that_exists_is_repeated_without_a_change_and_never_changed(world: World) -> None:
+def test_assignment_that_exists_is_repeated_without_a_change_and_never_changed(harness: RoleHarness) -> None:
     """As in the cloud: the same again is fine, another one under the same id is not."""
-    made = world.assign(DATA_SENDER)
-    world.do(lambda done: world.manager.assign_role(made, world.actor(), done))
+    made = harness.assign(DATA_SENDER)
+    harness.do(lambda done: harness.manager.assign_role(made, harness.actor(), done))
 
     other_id = replace(made, name="99999999-0000-0000-0000-000000000000")
     other_role = replace(made, role_id=DATA_OWNER.id)
     for wanted in (other_id, other_role):
         with pytest.raises(Conflict):
-            world.manager.assign_role(wanted, world.actor(), lambda _: None)
-    assert len(world.assignments) == 1
+            harness.manager.assign_role(wanted, harness.actor(), lambda _: None)
+    assert len(harness.assignments) == 1
 
 
 @pytest.mark.parametrize(
@@ -267,73 +267,73 @@ def test_assignment_that_exists_is_repeated_without_a_change_and_never_changed(w
         ({"description": "x" * 1025}, InvalidArgument),
     ],
 )
-def test_bad_assignment_is_refused(world: World, changes: dict[str, Any], kind: type[Refusal]) -> None:
+def test_bad_assignment_is_refused(harness: RoleHarness, changes: dict[str, Any], kind: type[Refusal]) -> None:
     """Nothing is stored, and the error names the reason."""
-    wanted = replace(world.assign(DATA_SENDER), name="99999999-0000-0000-0000-000000000000", **changes)
+    wanted = replace(harness.assign(DATA_SENDER), name="99999999-0000-0000-0000-000000000000", **changes)
 
     with pytest.raises(kind):
-        world.manager.assign_role(wanted, world.actor(), lambda _: None)
+        harness.manager.assign_role(wanted, harness.actor(), lambda _: None)
 
 
-def test_assignments_go_with_what_they_are_on(world: World) -> None:
+def test_assignments_go_with_what_they_are_on(harness: RoleHarness) -> None:
     """A hub that is created again under the old name has none of them."""
-    world.assign(DATA_SENDER, "orders")
-    world.assign(DATA_RECEIVER, "invoices", "$Default")
-    world.assign(DATA_OWNER)
-    hub = world.broker.entities.hub("hubmere", "orders")
-    invoices = world.broker.entities.hub("hubmere", "invoices")
-    world.do(
-        lambda done: world.manager.create_group("hubmere", invoices.name, group_name("g"), "", world.actor(), done)
+    harness.assign(DATA_SENDER, "orders")
+    harness.assign(DATA_RECEIVER, "invoices", "$Default")
+    harness.assign(DATA_OWNER)
+    hub = harness.broker.entities.hub("hubmere", "orders")
+    invoices = harness.broker.entities.hub("hubmere", "invoices")
+    harness.do(
+        lambda done: harness.manager.create_group("hubmere", invoices.name, group_name("g"), "", harness.actor(), done)
     )
-    world.assign(DATA_RECEIVER, "invoices", "g")
+    harness.assign(DATA_RECEIVER, "invoices", "g")
 
-    world.do(lambda done: world.manager.delete_hub("hubmere", hub.name, world.actor(), done))
-    world.do(lambda done: world.manager.delete_group("hubmere", "invoices", "g", world.actor(), done))
+    harness.do(lambda done: harness.manager.delete_hub("hubmere", hub.name, harness.actor(), done))
+    harness.do(lambda done: harness.manager.delete_group("hubmere", "invoices", "g", harness.actor(), done))
 
-    assert {(one.hub, one.group) for one in world.assignments} == {(None, None), ("invoices", "$Default")}
+    assert {(one.hub, one.group) for one in harness.assignments} == {(None, None), ("invoices", "$Default")}
 
 
-def test_assignments_are_audited_with_role_and_principal(world: World) -> None:
+def test_assignments_are_audited_with_role_and_principal(harness: RoleHarness) -> None:
     """Who gave whom which right is the first question after an incident."""
-    world.take_away(world.assign(DATA_SENDER, "orders"))
+    harness.take_away(harness.assign(DATA_SENDER, "orders"))
 
-    lines = [(line.action, line.target) for line in world.broker.audit.latest() if "role" in line.action]
+    lines = [(line.action, line.target) for line in harness.broker.audit.latest() if "role" in line.action]
 
     target = f"hubmere/orders/{DATA_SENDER.name}/{OWNER_ID}"
     assert sorted(lines) == [("assign role", target), ("delete role assignment", target)]
 
 
-def test_namespace_without_local_authentication_accepts_tokens_only(world: World) -> None:
+def test_namespace_without_local_authentication_accepts_tokens_only(harness: RoleHarness) -> None:
     """`disableLocalAuth` is how the cloud forces identities."""
-    world.assign(DATA_OWNER)
+    harness.assign(DATA_OWNER)
     spec = NamespaceSpec(disable_local_auth=True)
-    world.do(lambda done: world.manager.update_namespace("hubmere", spec, world.actor(), done))
+    harness.do(lambda done: harness.manager.update_namespace("hubmere", spec, harness.actor(), done))
 
     with pytest.raises(LocalAuthDisabled):
-        world.broker.sign_in("localhost", SharedAccessSignature("x"), address="127.0.0.1", now_s=NOW_S)
-    assert world.may(Rights.SEND, "orders")
+        harness.broker.sign_in("localhost", SharedAccessSignature("x"), address="127.0.0.1", now_s=NOW_S)
+    assert harness.may(Rights.SEND, "orders")
 
 
-def test_disabled_application_group_locks_its_application_out(world: World) -> None:
+def test_disabled_application_group_locks_its_application_out(harness: RoleHarness) -> None:
     """`AADAppID=` names an application, as in the cloud."""
-    world.assign(DATA_OWNER)
+    harness.assign(DATA_OWNER)
     group = ApplicationGroup(
-        namespace=world.broker.entities.namespace("hubmere").name,
+        namespace=harness.broker.entities.namespace("hubmere").name,
         name=application_group_name("slow"),
         client_id="AADAppID=my-app",
         is_enabled=False,
     )
-    world.do(lambda done: world.manager.write_application_group(group, world.actor(), done))
+    harness.do(lambda done: harness.manager.write_application_group(group, harness.actor(), done))
 
-    assert world.may(Rights.SEND, "orders", appid="another")
+    assert harness.may(Rights.SEND, "orders", appid="another")
     with pytest.raises(ApplicationGroupDisabled):
-        world.sign_in(appid="MY-APP")
+        harness.sign_in(appid="MY-APP")
 
 
-def test_identity_may_not_become_another_when_it_authenticates_again(world: World) -> None:
+def test_identity_may_not_become_another_when_it_authenticates_again(harness: RoleHarness) -> None:
     """KIP-368: a connection keeps its principal."""
-    world.assign(DATA_OWNER)
-    caller = world.sign_in()
+    harness.assign(DATA_OWNER)
+    caller = harness.sign_in()
 
     caller.reauthenticate("localhost", BearerToken(token(claims(exp=int(NOW_S) + 7200))), NOW_S)
     with pytest.raises(MalformedToken):
@@ -342,32 +342,32 @@ def test_identity_may_not_become_another_when_it_authenticates_again(world: Worl
     assert caller.principal.expires_at_s == int(NOW_S) + 7200
 
 
-def test_namespace_is_found_by_the_audience_of_the_token(world: World) -> None:
+def test_namespace_is_found_by_the_audience_of_the_token(harness: RoleHarness) -> None:
     """A Kafka client with OAUTHBEARER names no host; its token does."""
-    caller = world.broker.sign_in(
+    caller = harness.broker.sign_in(
         None, BearerToken(token(claims(aud="https://hubmere.servicebus.windows.net"))), address="", now_s=NOW_S
     )
 
     assert caller.namespace.name == "hubmere"
 
 
-def test_claim_is_limited_to_the_audience_it_was_put_for(world: World) -> None:
+def test_claim_is_limited_to_the_audience_it_was_put_for(harness: RoleHarness) -> None:
     """A token on `$cbs` for one hub opens that hub only, whatever the roles."""
-    world.assign(DATA_OWNER)
-    caller = world.broker.connect("localhost", "127.0.0.1")
+    harness.assign(DATA_OWNER)
+    caller = harness.broker.connect("localhost", "127.0.0.1")
     principal: Principal = caller.authenticate(BearerToken(token()), NOW_S, audience="sb://localhost/orders")
 
     assert principal.may(Rights.SEND, Resource.of_hub("hubmere", "orders"))
     assert not principal.may(Rights.SEND, Resource.of_hub("hubmere", "invoices"))
 
 
-def test_network_rules_come_before_tokens(world: World) -> None:
+def test_network_rules_come_before_tokens(harness: RoleHarness) -> None:
     """An address that is not allowed learns nothing about its token."""
     spec = NamespaceSpec(public_network_access=PublicNetworkAccess.DISABLED)
-    world.do(lambda done: world.manager.update_namespace("hubmere", spec, world.actor(), done))
+    harness.do(lambda done: harness.manager.update_namespace("hubmere", spec, harness.actor(), done))
 
     with pytest.raises(AddressNotAllowed):
-        world.broker.sign_in("localhost", BearerToken("x.y.z"), address="203.0.113.7", now_s=NOW_S)
+        harness.broker.sign_in("localhost", BearerToken("x.y.z"), address="203.0.113.7", now_s=NOW_S)
 
 
 @pytest.mark.parametrize("role", ROLES.values(), ids=lambda role: role.name)

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.test_access import HOST, World
+from broker.test_access import HOST, AccessHarness
 from hubmere.broker.access import Access, Principal, Resource
 from hubmere.model.errors import MalformedToken, Refusal
 from hubmere.model.sas import make_token
 from model.builders import NOW_S
 
 EXPIRY = NOW_S + 60
-WORLD = World()
+WORLD = AccessHarness()
 ACCESS: Access = WORLD.access
 NAMESPACE = WORLD.namespace.name
 
@@ -135,8 +135,8 @@ def test_the_singular_of_publishers_is_taken(path: str) -> None:
     """One page of the service's API uses the singular, and both forms are accepted."""
     principal = holder_of(f"https://{HOST}/{path}")
 
-    assert principal.covers(Resource.of_publisher(NAMESPACE, "eh1", "a"))
-    assert not principal.covers(Resource.of_publisher(NAMESPACE, "eh1", "b"))
+    assert principal.covers(Resource.of_hub(NAMESPACE, "eh1", "publishers", "a", is_messages=True))
+    assert not principal.covers(Resource.of_hub(NAMESPACE, "eh1", "publishers", "b", is_messages=True))
 
 
 @pytest.mark.parametrize("path", ["missing/publisher/a", "eh1/x/publisher/a"])

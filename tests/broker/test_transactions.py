@@ -22,7 +22,7 @@ from hubmere.records.header import TRANSACTIONAL, read_header, seal, write_heade
 Producer = tuple[int, int]
 
 
-class Desk:
+class TransactionHarness:
     """A coordinator on a bench, with every answer awaited."""
 
     def __init__(self, bench: Bench) -> None:
@@ -121,87 +121,89 @@ class Desk:
 
 
 @pytest.fixture
-def desk(bench: Bench) -> Desk:
-    return Desk(bench)
+def harness(bench: Bench) -> TransactionHarness:
+    return TransactionHarness(bench)
 
 
 # --- producers -------------------------------------------------------------------------------------------------------
 
 
-def test_every_start_gives_a_higher_epoch(desk: Desk) -> None:
+def test_every_start_gives_a_higher_epoch(harness: TransactionHarness) -> None:
     """The same producer id, so that partitions know who is the newer one."""
-    first, second = desk.start(), desk.start()
+    first, second = harness.start(), harness.start()
 
     assert second == (first[0], first[1] + 1)
 
 
-def test_other_ids_have_other_producers(desk: Desk) -> None:
+def test_other_ids_have_other_producers(harness: TransactionHarness) -> None:
     """Producer ids are never given twice."""
-    assert desk.start("a")[0] != desk.start("b")[0]
+    assert harness.start("a")[0] != harness.start("b")[0]
 
 
-def test_older_producer_is_fenced(desk: Desk) -> None:
+def test_older_producer_is_fenced(harness: TransactionHarness) -> None:
     """A zombie must not write into the transaction of its successor."""
-    old = desk.start()
-    new = desk.start()
+    old = harness.start()
+    new = harness.start()
 
     with pytest.raises(TransactionalProducerFenced):
-        desk.add(old)
-    desk.add(new)
+        harness.add(old)
+    harness.add(new)
     with pytest.raises(ProducerFenced):
-        desk.transactions.require_enlisted("t", *old, desk.place)
+        harness.transactions.require_enlisted("t", *old, harness.place)
 
 
-def test_start_aborts_what_the_last_producer_left_open(desk: Desk) -> None:
+def test_start_aborts_what_the_last_producer_left_open(harness: TransactionHarness) -> None:
     """Its events stay invisible, and its partitions know the new epoch at once."""
-    old = desk.start()
-    desk.add(old)
-    desk.write(old)
-    assert desk.stable == 0
+    old = harness.start()
+    harness.add(old)
+    harness.write(old)
+    assert harness.stable == 0
 
-    new = desk.start()
+    new = harness.start()
 
     assert new[1] > old[1]
-    assert (desk.stable, desk.end_of_log) == (2, 2)
-    assert len(desk.bench.hub.log(0).aborted_transactions(0, 2)) == 1
-    desk.add(new)
-    desk.write(new)
+    assert (harness.stable, harness.end_of_log) == (2, 2)
+    assert len(harness.bench.hub.log(0).aborted_transactions(0, 2)) == 1
+    harness.add(new)
+    harness.write(new)
 
 
-def test_producer_that_comes_back_must_be_the_current_one(desk: Desk) -> None:
+def test_producer_that_comes_back_must_be_the_current_one(harness: TransactionHarness) -> None:
     """KIP-360: after an error a producer asks for the next epoch, and only the latest one gets it."""
-    first = desk.start()
+    first = harness.start()
 
-    second = desk.start(expected=first)
-    desk.start()
+    second = harness.start(expected=first)
+    harness.start()
 
     assert second[1] == first[1] + 1
     with pytest.raises(TransactionalProducerFenced):
-        desk.start(expected=second)
+        harness.start(expected=second)
     with pytest.raises(TransactionalProducerFenced):
-        desk.start(expected=first)
+        harness.start(expected=first)
 
 
-def test_producer_that_missed_the_answer_gets_it_again(desk: Desk) -> None:
+def test_producer_that_missed_the_answer_gets_it_again(harness: TransactionHarness) -> None:
     """KIP-360: a retry must not fence the one that it comes from; a restart in between changes nothing."""
-    first = desk.start()
-    second = desk.start(expected=first)
-    desk.restart()
+    first = harness.start()
+    second = harness.start(expected=first)
+    harness.restart()
 
-    again = desk.start(expected=first)
+    again = harness.start(expected=first)
 
     assert again == second
-    desk.add(second)
+    harness.add(second)
     with pytest.raises(TransactionalProducerFenced):
-        desk.start(expected=first)
+        harness.start(expected=first)
 
 
-def test_producer_gets_another_id_when_its_epochs_are_used_up(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_producer_gets_another_id_when_its_epochs_are_used_up(
+    harness: TransactionHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They are 16 bits wide."""
     monkeypatch.setattr("hubmere.broker.coordinator.transactions._LAST_EPOCH", 1)
-    first, second = desk.start(), desk.start()
+    first, second = harness.start(), harness.start()
 
-    third = desk.start()
+    third = harness.start()
 
     assert (second[0], second[1]) == (first[0], 1)
     assert third[0] != first[0]
@@ -209,86 +211,86 @@ def test_producer_gets_another_id_when_its_epochs_are_used_up(desk: Desk, monkey
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, LONGEST_TRANSACTION_MS + 1])
-def test_time_of_a_transaction_has_bounds(desk: Desk, timeout_ms: int) -> None:
+def test_time_of_a_transaction_has_bounds(harness: TransactionHarness, timeout_ms: int) -> None:
     """An open one holds back every committed reader of its partitions."""
     with pytest.raises(TransactionTimeoutTooLong):
-        desk.start(timeout_ms=timeout_ms)
+        harness.start(timeout_ms=timeout_ms)
 
 
-def test_stranger_has_no_transaction(desk: Desk) -> None:
+def test_stranger_has_no_transaction(harness: TransactionHarness) -> None:
     """Neither an unknown id nor the producer id of another."""
-    producer = desk.start()
+    producer = harness.start()
 
     with pytest.raises(ProducerMismatch):
-        desk.add(producer, name="other")
+        harness.add(producer, name="other")
     with pytest.raises(ProducerMismatch):
-        desk.add((producer[0] + 1, producer[1]))
+        harness.add((producer[0] + 1, producer[1]))
     with pytest.raises(ProducerMismatch):
-        desk.transactions.require_enlisted("other", *producer, desk.place)
+        harness.transactions.require_enlisted("other", *producer, harness.place)
 
 
-def test_second_request_while_the_first_is_on_its_way_has_to_wait(desk: Desk) -> None:
+def test_second_request_while_the_first_is_on_its_way_has_to_wait(harness: TransactionHarness) -> None:
     """The client retries; no decision depends on a change that is not durable."""
-    producer = desk.start()
-    desk.transactions.add_partitions("t", producer, [desk.place], 0.0, NOW_MS, print)
+    producer = harness.start()
+    harness.transactions.add_partitions("t", producer, [harness.place], 0.0, NOW_MS, print)
 
     with pytest.raises(ConcurrentTransaction):
-        desk.transactions.add_partitions("t", producer, [desk.place], 0.0, NOW_MS, print)
+        harness.transactions.add_partitions("t", producer, [harness.place], 0.0, NOW_MS, print)
     with pytest.raises(InvalidTransactionState):
-        desk.transactions.require_enlisted("t", *producer, desk.place)
-    desk.settle()
+        harness.transactions.require_enlisted("t", *producer, harness.place)
+    harness.settle()
 
 
 # --- ending ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_events_become_visible_together_or_never(desk: Desk, commit: bool) -> None:
+def test_events_become_visible_together_or_never(harness: TransactionHarness, commit: bool) -> None:
     """A marker in every partition, then readers of committed events continue."""
-    producer = desk.start()
-    desk.add(producer, 0, 1)
-    desk.write(producer)
-    desk.write(producer, partition=1)
-    assert desk.stable == 0
+    producer = harness.start()
+    harness.add(producer, 0, 1)
+    harness.write(producer)
+    harness.write(producer, partition=1)
+    assert harness.stable == 0
 
-    desk.end(producer, commit=commit)
+    harness.end(producer, commit=commit)
 
-    logs = [desk.bench.hub.log(partition) for partition in (0, 1)]
+    logs = [harness.bench.hub.log(partition) for partition in (0, 1)]
     assert [log.state.last_stable for log in logs] == [2, 2]
     assert [len(log.aborted_transactions(0, 2)) for log in logs] == ([0, 0] if commit else [1, 1])
-    assert desk.phase is (Phase.COMPLETE_COMMIT if commit else Phase.COMPLETE_ABORT)
+    assert harness.phase is (Phase.COMPLETE_COMMIT if commit else Phase.COMPLETE_ABORT)
 
 
-def test_transactions_follow_each_other(desk: Desk) -> None:
+def test_transactions_follow_each_other(harness: TransactionHarness) -> None:
     """With the same producer and epoch; what one covered the next does not."""
-    producer = desk.start()
+    producer = harness.start()
     for sequence in range(3):
-        desk.add(producer)
-        desk.write(producer, sequence)
-        desk.end(producer)
+        harness.add(producer)
+        harness.write(producer, sequence)
+        harness.end(producer)
 
-    assert (desk.stable, desk.end_of_log) == (6, 6)
+    assert (harness.stable, harness.end_of_log) == (6, 6)
     with pytest.raises(InvalidTransactionState):
-        desk.write(producer, 3)
+        harness.write(producer, 3)
 
 
-def test_partition_is_enlisted_before_it_is_written_to(desk: Desk) -> None:
+def test_partition_is_enlisted_before_it_is_written_to(harness: TransactionHarness) -> None:
     """KIP-890: a late batch of an ended transaction would hang for ever."""
-    producer = desk.start()
-    desk.add(producer, 1)
+    producer = harness.start()
+    harness.add(producer, 1)
 
     with pytest.raises(InvalidTransactionState):
-        desk.write(producer, partition=0)
-    desk.write(producer, partition=1)
+        harness.write(producer, partition=0)
+    harness.write(producer, partition=1)
 
 
-def test_enlisting_again_costs_nothing(desk: Desk) -> None:
+def test_enlisting_again_costs_nothing(harness: TransactionHarness) -> None:
     """Clients repeat requests without an answer."""
-    producer = desk.start()
-    desk.add(producer)
+    producer = harness.start()
+    harness.add(producer)
     outcome: list[Refusal | None] = []
 
-    desk.transactions.add_partitions("t", producer, [desk.place], 0.0, NOW_MS, outcome.append)
+    harness.transactions.add_partitions("t", producer, [harness.place], 0.0, NOW_MS, outcome.append)
 
     assert outcome == [None]
 
@@ -296,44 +298,48 @@ def test_enlisting_again_costs_nothing(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("first", "second", "is_repeat"), [(True, True, True), (False, False, True), (True, False, False)]
 )
-def test_end_can_be_repeated_but_not_changed(desk: Desk, first: bool, second: bool, is_repeat: bool) -> None:
+def test_end_can_be_repeated_but_not_changed(
+    harness: TransactionHarness, first: bool, second: bool, is_repeat: bool
+) -> None:
     """The client may have missed our answer; it may not have changed its mind."""
-    producer = desk.start()
-    desk.add(producer)
-    desk.end(producer, commit=first)
+    producer = harness.start()
+    harness.add(producer)
+    harness.end(producer, commit=first)
 
     if is_repeat:
-        desk.end(producer, commit=second)
+        harness.end(producer, commit=second)
     else:
         with pytest.raises(InvalidTransactionState):
-            desk.end(producer, commit=second)
+            harness.end(producer, commit=second)
 
 
-def test_transaction_that_never_began_cannot_be_ended(desk: Desk) -> None:
+def test_transaction_that_never_began_cannot_be_ended(harness: TransactionHarness) -> None:
     """There is nothing to decide."""
     with pytest.raises(InvalidTransactionState):
-        desk.end(desk.start())
+        harness.end(harness.start())
 
 
-def test_partition_of_a_deleted_hub_needs_no_marker(desk: Desk) -> None:
+def test_partition_of_a_deleted_hub_needs_no_marker(harness: TransactionHarness) -> None:
     """The transaction must not wait for a deleted hub."""
-    producer = desk.start()
-    desk.add(producer)
-    desk.bench.do(lambda done: desk.bench.manager.delete_hub("hubmere", "orders", desk.bench.actor(), done))
-    known = desk.transactions.find("t")
+    producer = harness.start()
+    harness.add(producer)
+    harness.bench.do(lambda done: harness.bench.manager.delete_hub("hubmere", "orders", harness.bench.actor(), done))
+    known = harness.transactions.find("t")
     assert known is not None
 
-    desk.end(producer)
+    harness.end(producer)
 
-    assert desk.phase is Phase.COMPLETE_COMMIT
+    assert harness.phase is Phase.COMPLETE_COMMIT
 
 
-def test_marker_that_cannot_be_written_is_tried_again(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_marker_that_cannot_be_written_is_tried_again(
+    harness: TransactionHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Once decided, a transaction is carried out however long the disk is full."""
-    producer = desk.start()
-    desk.add(producer)
-    desk.write(producer)
-    log = desk.bench.hub.log(0)
+    producer = harness.start()
+    harness.add(producer)
+    harness.write(producer)
+    log = harness.bench.hub.log(0)
 
     def full(*_: object, **__: object) -> None:
         raise StorageFull("no room")
@@ -341,141 +347,143 @@ def test_marker_that_cannot_be_written_is_tried_again(desk: Desk, monkeypatch: p
     with monkeypatch.context() as patch:
         patch.setattr(type(log), "append_marker", full)
         with pytest.raises(ConcurrentTransaction):
-            desk.end(producer)
+            harness.end(producer)
         with pytest.raises(ConcurrentTransaction):
-            desk.start()
-    desk.advance(1.5)
+            harness.start()
+    harness.advance(1.5)
 
-    assert (desk.phase, desk.stable) == (Phase.COMPLETE_COMMIT, 2)
-    desk.end(producer)
+    assert (harness.phase, harness.stable) == (Phase.COMPLETE_COMMIT, 2)
+    harness.end(producer)
 
 
 # --- offsets ---------------------------------------------------------------------------------------------------------
 
 
-def test_offsets_are_committed_with_the_transaction(desk: Desk) -> None:
+def test_offsets_are_committed_with_the_transaction(harness: TransactionHarness) -> None:
     """Read, transform, write: all or nothing."""
-    producer = desk.start()
-    desk.add(producer)
-    desk.add_group(producer)
-    desk.pend(producer, 41)
-    desk.pend(producer, 42)
-    assert desk.transactions.has_pending("g", *desk.place)
+    producer = harness.start()
+    harness.add(producer)
+    harness.add_group(producer)
+    harness.pend(producer, 41)
+    harness.pend(producer, 42)
+    assert harness.transactions.has_pending("g", *harness.place)
 
-    before = desk.committed_offset
-    desk.end(producer)
+    before = harness.committed_offset
+    harness.end(producer)
 
-    assert (before, desk.committed_offset) == (None, 42)
-    assert not desk.transactions.has_pending("g", *desk.place)
+    assert (before, harness.committed_offset) == (None, 42)
+    assert not harness.transactions.has_pending("g", *harness.place)
 
 
-def test_offsets_of_an_aborted_transaction_are_forgotten(desk: Desk) -> None:
+def test_offsets_of_an_aborted_transaction_are_forgotten(harness: TransactionHarness) -> None:
     """The events will be read again."""
-    producer = desk.start()
-    desk.add_group(producer)
-    desk.pend(producer, 42)
+    producer = harness.start()
+    harness.add_group(producer)
+    harness.pend(producer, 42)
 
-    desk.end(producer, commit=False)
+    harness.end(producer, commit=False)
 
-    assert desk.committed_offset is None
+    assert harness.committed_offset is None
 
 
-def test_group_is_enlisted_before_its_offsets(desk: Desk) -> None:
+def test_group_is_enlisted_before_its_offsets(harness: TransactionHarness) -> None:
     """As partitions are."""
-    producer = desk.start()
-    desk.add(producer)
+    producer = harness.start()
+    harness.add(producer)
 
     with pytest.raises(InvalidTransactionState):
-        desk.pend(producer, 1)
+        harness.pend(producer, 1)
 
 
 # --- time and restarts -----------------------------------------------------------------------------------------------
 
 
-def test_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(desk: Desk) -> None:
+def test_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(harness: TransactionHarness) -> None:
     """Readers of committed events must not wait for a producer that is gone."""
-    producer = desk.start(timeout_ms=5_000)
-    desk.add(producer)
-    desk.write(producer)
-    desk.advance(4.9)
-    assert desk.stable == 0
+    producer = harness.start(timeout_ms=5_000)
+    harness.add(producer)
+    harness.write(producer)
+    harness.advance(4.9)
+    assert harness.stable == 0
 
-    desk.advance(0.2)
+    harness.advance(0.2)
 
-    assert (desk.stable, desk.phase) == (2, Phase.COMPLETE_ABORT)
+    assert (harness.stable, harness.phase) == (2, Phase.COMPLETE_ABORT)
     with pytest.raises(TransactionalProducerFenced):
-        desk.end(producer)
-    assert desk.start()[1] > producer[1]
+        harness.end(producer)
+    assert harness.start()[1] > producer[1]
 
 
-def test_ended_transaction_does_not_time_out(desk: Desk) -> None:
+def test_ended_transaction_does_not_time_out(harness: TransactionHarness) -> None:
     """Its clock stops with it."""
-    producer = desk.start(timeout_ms=5_000)
-    desk.add(producer)
-    desk.end(producer)
+    producer = harness.start(timeout_ms=5_000)
+    harness.add(producer)
+    harness.end(producer)
 
-    desk.advance(100.0)
+    harness.advance(100.0)
 
-    assert desk.phase is Phase.COMPLETE_COMMIT
-    desk.add(producer)
+    assert harness.phase is Phase.COMPLETE_COMMIT
+    harness.add(producer)
 
 
-def test_open_transaction_goes_on_after_a_restart(desk: Desk) -> None:
+def test_open_transaction_goes_on_after_a_restart(harness: TransactionHarness) -> None:
     """With the rest of its timeout."""
-    producer = desk.start(timeout_ms=10_000)
-    desk.add(producer)
-    desk.write(producer)
-    desk.now += 8.0
+    producer = harness.start(timeout_ms=10_000)
+    harness.add(producer)
+    harness.write(producer)
+    harness.now += 8.0
 
-    desk.restart()
-    assert desk.transactions.next_deadline() == 10.0
-    desk.end(producer)
+    harness.restart()
+    assert harness.transactions.next_deadline() == 10.0
+    harness.end(producer)
 
-    assert desk.stable == 2
+    assert harness.stable == 2
 
 
-def test_decided_transaction_is_carried_out_after_a_restart(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decided_transaction_is_carried_out_after_a_restart(
+    harness: TransactionHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The crash came between the decision and the markers; offsets included."""
-    producer = desk.start()
-    desk.add(producer)
-    desk.add_group(producer)
-    desk.pend(producer, 42)
-    desk.write(producer)
+    producer = harness.start()
+    harness.add(producer)
+    harness.add_group(producer)
+    harness.pend(producer, 42)
+    harness.write(producer)
     with monkeypatch.context() as patch:
         patch.setattr(Transactions, "_carry_out", lambda *_, **__: None)
-        desk.transactions.end("t", producer, 0.0, NOW_MS, print, commit=True)
-        desk.settle()
-    assert (desk.phase, desk.stable) == (Phase.PREPARE_COMMIT, 0)
+        harness.transactions.end("t", producer, 0.0, NOW_MS, print, commit=True)
+        harness.settle()
+    assert (harness.phase, harness.stable) == (Phase.PREPARE_COMMIT, 0)
 
-    desk.restart()
-    desk.advance(0.0)
+    harness.restart()
+    harness.advance(0.0)
 
-    assert (desk.phase, desk.stable, desk.committed_offset) == (Phase.COMPLETE_COMMIT, 2, 42)
+    assert (harness.phase, harness.stable, harness.committed_offset) == (Phase.COMPLETE_COMMIT, 2, 42)
 
 
-def test_transactional_id_that_nobody_uses_is_forgotten(desk: Desk) -> None:
+def test_transactional_id_that_nobody_uses_is_forgotten(harness: TransactionHarness) -> None:
     """After a week, and not while it has a transaction."""
-    producer = desk.start()
-    desk.add(producer)
-    desk.transactions.delete_unused(NOW_MS + ID_EXPIRY_MS + 1)
-    assert desk.transactions.find("t") is not None
-    desk.end(producer)
+    producer = harness.start()
+    harness.add(producer)
+    harness.transactions.delete_unused(NOW_MS + ID_EXPIRY_MS + 1)
+    assert harness.transactions.find("t") is not None
+    harness.end(producer)
 
-    desk.transactions.delete_unused(NOW_MS + ID_EXPIRY_MS + 1)
-    desk.settle()
+    harness.transactions.delete_unused(NOW_MS + ID_EXPIRY_MS + 1)
+    harness.settle()
 
-    assert desk.transactions.list() == []
-    desk.restart()
-    assert desk.transactions.list() == []
+    assert harness.transactions.list() == []
+    harness.restart()
+    assert harness.transactions.list() == []
 
 
-def test_transaction_covers_only_so_much(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transaction_covers_only_so_much(harness: TransactionHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it covers is written at its end."""
     monkeypatch.setattr("hubmere.broker.coordinator.transactions.MAX_PARTITIONS", 2)
-    producer = desk.start()
+    producer = harness.start()
 
     with pytest.raises(LimitReached):
-        desk.add(producer, 0, 1, 2)
+        harness.add(producer, 0, 1, 2)
 
 
 # --- producer ids ----------------------------------------------------------------------------------------------------

@@ -5,8 +5,8 @@ claims with the tests.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from conformance.arena import Transport
 from conformance.clients import PERIOD_PACKAGE_JSON, PERIOD_POM, PERIOD_REQUIREMENTS, Jars
+from conformance.conformance_node import Transport
 from conformance.features import Feature, Name, Protocol
 from conformance.versions import of_cargo, of_go, of_kafka, of_maven, of_npm, of_pip
 

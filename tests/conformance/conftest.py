@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.arena import Arena
+from conformance.conformance_node import ConformanceNode
 from conformance.matrix import MARK, RESULTS, Cell, cell_of, version_of
 
 _FOLDER = Path(__file__).parent
@@ -54,7 +54,7 @@ def pytest_sessionfinish() -> None:
 
 
 @pytest.fixture(scope="session")
-def arena() -> Iterator[Arena]:
+def conformance_node() -> Iterator[ConformanceNode]:
     """A node for the tests that need all its ports; each test creates its own hubs."""
-    with Arena() as arena:
-        yield arena
+    with ConformanceNode() as conformance_node:
+        yield conformance_node

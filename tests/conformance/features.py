@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from enum import StrEnum
 
-from conformance.arena import Transport
+from conformance.conformance_node import Transport
 
 
 class Name(StrEnum):

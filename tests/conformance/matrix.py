@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from conformance.arena import Transport
 from conformance.claims import CLIENTS as CLIENTS
 from conformance.claims import Client as Client
 from conformance.clients import CACHE
+from conformance.conformance_node import Transport
 from conformance.features import TRANSPORTS as TRANSPORTS
 from conformance.features import Feature as Feature
 from conformance.features import Name as Name

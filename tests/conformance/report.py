@@ -14,7 +14,7 @@ if __name__ == "__main__":
     # As a program, its package is not on the path.
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from conformance.arena import Transport
+from conformance.conformance_node import Transport
 from conformance.matrix import CLIENTS, GAPS, RESULTS, TRANSPORTS, Cell, Client, Feature, Name, Protocol, claims
 
 PAGE = Path(__file__).parents[2] / "docs" / "compatibility.md"

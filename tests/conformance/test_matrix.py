@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from conformance.arena import Transport
+from conformance.conformance_node import Transport
 from conformance.matrix import GAPS, Cell, Feature, Name, claims
 from conformance.report import PAGE, page, unproved
 

@@ -52,7 +52,7 @@ class Static:
         return AccessToken(self.text, int(time.time()) + 3600)
 
 
-class World:
+class IdentityHarness:
     """A node that trusts an issuer with pinned keys and one whose keys it fetches."""
 
     def __init__(self, node: Node, issuer: HttpIssuer) -> None:
@@ -110,12 +110,12 @@ class World:
         headers = {"Authorization": f"Bearer {text}"}
         return httpx.get(f"{self.node.http}{path}", headers=headers, timeout=PATIENCE_S)
 
-    def kafka(self) -> "KafkaDoor":
-        return KafkaDoor(self.node)
+    def kafka(self) -> "KafkaAddress":
+        return KafkaAddress(self.node)
 
 
-class KafkaDoor:
-    """What the raw Kafka client asks of a node."""
+class KafkaAddress:
+    """The members of a node that the raw Kafka client uses."""
 
     def __init__(self, node: Node) -> None:
         self.port = int(node.kafka.rpartition(":")[2])
@@ -136,7 +136,7 @@ def kafka_sign_in(client: KafkaClient, text: str, **extensions: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IdentityHarness]:
     keys = tmp_path_factory.mktemp("keys") / "jwks.json"
     keys.write_text(jwks())
     with HttpIssuer() as issuer:
@@ -146,7 +146,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             "identity.issuers.live.issuer": issuer.url,
         }
         with Node(hubs=["orders", "invoices"], settings=settings) as node:
-            made = World(node, issuer)
+            made = IdentityHarness(node, issuer)
             made.assign(DATA_OWNER.id, OWNER_ID)
             made.assign(DATA_SENDER.id, SENDER, f"{SCOPE}/eventhubs/orders")
             made.assign(DATA_RECEIVER.id, RECEIVER, f"{SCOPE}/eventhubs/orders/consumergroups/$Default")
@@ -157,19 +157,19 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 # --- who may ---------------------------------------------------------------------------------------------------------
 
 
-def test_events_are_sent_and_received_over_amqp(world: World) -> None:
+def test_events_are_sent_and_received_over_amqp(harness: IdentityHarness) -> None:
     """The Python SDK with a token credential, a sender and a receiver with one role each."""
     received: list[str] = []
     body = str(uuid.uuid4())
-    with world.producer(fresh(oid=SENDER)) as producer:
+    with harness.producer(fresh(oid=SENDER)) as producer:
         producer.send_batch([EventData(body)], partition_id="0")
     consumer = EventHubConsumerClient(
         "localhost",
         "orders",
         "$Default",
         Static(fresh(oid=RECEIVER)),
-        custom_endpoint_address=f"sb://{world.node.amqps}",
-        connection_verify=world.node.ca_file,
+        custom_endpoint_address=f"sb://{harness.node.amqps}",
+        connection_verify=harness.node.ca_file,
         transport_type=TransportType.Amqp,
     )
 
@@ -184,24 +184,24 @@ def test_events_are_sent_and_received_over_amqp(world: World) -> None:
 
 
 @pytest.mark.parametrize("who", [RECEIVER, OBSERVER, NOBODY])
-def test_identity_without_the_role_cannot_send_over_amqp(world: World, who: str) -> None:
+def test_identity_without_the_role_cannot_send_over_amqp(harness: IdentityHarness, who: str) -> None:
     """The attach is refused with the service's condition, and the claim is named."""
     with pytest.raises(EventHubError, match="Send"):
-        world.send(fresh(oid=who))
+        harness.send(fresh(oid=who))
 
 
 @pytest.mark.parametrize(
     ("who", "hub", "status"), [(SENDER, "orders", 201), (SENDER, "invoices", 401), (NOBODY, "orders", 401)]
 )
-def test_role_decides_over_https(world: World, who: str, hub: str, status: int) -> None:
+def test_role_decides_over_https(harness: IdentityHarness, who: str, hub: str, status: int) -> None:
     """A role on one hub opens that hub."""
-    assert world.post(fresh(oid=who), hub).status_code == status
+    assert harness.post(fresh(oid=who), hub).status_code == status
 
 
-def test_kafka_client_produces_and_consumes_with_oauthbearer(world: World) -> None:
+def test_kafka_client_produces_and_consumes_with_oauthbearer(harness: IdentityHarness) -> None:
     """librdkafka with a token callback, against a role on the namespace."""
     settings = {
-        "bootstrap.servers": world.node.kafka,
+        "bootstrap.servers": harness.node.kafka,
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanisms": "OAUTHBEARER",
         "oauth_cb": lambda _: (fresh(), time.time() + 3600),
@@ -224,12 +224,12 @@ def test_kafka_client_produces_and_consumes_with_oauthbearer(world: World) -> No
     assert found == body.encode()
 
 
-def test_kafka_client_without_the_role_is_not_authorized(world: World) -> None:
+def test_kafka_client_without_the_role_is_not_authorized(harness: IdentityHarness) -> None:
     """The sign-in is fine, the topic is not."""
     problems: list[Any] = []
     producer = Producer(
         {
-            "bootstrap.servers": world.node.kafka,
+            "bootstrap.servers": harness.node.kafka,
             "security.protocol": "SASL_PLAINTEXT",
             "sasl.mechanisms": "OAUTHBEARER",
             "oauth_cb": lambda _: (fresh(oid=SENDER), time.time() + 3600),
@@ -242,7 +242,7 @@ def test_kafka_client_without_the_role_is_not_authorized(world: World) -> None:
     assert [problem.name() for problem in problems] == ["TOPIC_AUTHORIZATION_FAILED"]
 
 
-def test_management_follows_the_roles_of_the_management_plane(world: World) -> None:
+def test_management_follows_the_roles_of_the_management_plane(harness: IdentityHarness) -> None:
     """The SDK for management with tokens: a Reader reads and does not write, a sender does neither."""
     now = int(time.time())
 
@@ -251,9 +251,9 @@ def test_management_follows_the_roles_of_the_management_plane(world: World) -> N
         return EventHubManagementClient(
             Static(text),
             SUBSCRIPTION,
-            base_url=world.node.https,
+            base_url=harness.node.https,
             credential_scopes=["x/.default"],
-            connection_verify=world.node.ca_file,
+            connection_verify=harness.node.ca_file,
         )
 
     assert {hub.name for hub in client(OBSERVER).event_hubs.list_by_namespace("g", "hubmere")} >= {"orders", "invoices"}
@@ -270,18 +270,18 @@ def test_management_follows_the_roles_of_the_management_plane(world: World) -> N
         assert refusal.value.error.code == "AuthorizationFailed"
 
 
-def test_atom_follows_the_roles_of_the_data_plane(world: World) -> None:
+def test_atom_follows_the_roles_of_the_data_plane(harness: IdentityHarness) -> None:
     """Data Owner includes Manage."""
-    assert world.get("/orders", fresh()).status_code == 200
-    assert world.get("/orders", fresh(oid=NOBODY)).status_code in (401, 404)
+    assert harness.get("/orders", fresh()).status_code == 200
+    assert harness.get("/orders", fresh(oid=NOBODY)).status_code in (401, 404)
 
 
 # --- who may not -----------------------------------------------------------------------------------------------------
 
 
-def test_forged_tokens_are_refused_over_amqp(world: World) -> None:
+def test_forged_tokens_are_refused_over_amqp(harness: IdentityHarness) -> None:
     """The claims node answers with 400 or 401 and the connection stays open for a better token."""
-    with AmqpClient(world) as client:  # type: ignore[arg-type]
+    with AmqpClient(harness) as client:  # type: ignore[arg-type]
         answers = {
             what: client.put_token("orders", text, kind="jwt")[0] for what, text in forged(int(time.time())).items()
         }
@@ -292,23 +292,23 @@ def test_forged_tokens_are_refused_over_amqp(world: World) -> None:
 
 
 @pytest.mark.parametrize("path", ["/orders/messages", "/orders", f"{SCOPE}/eventhubs?api-version=2024-01-01"])
-def test_forged_tokens_are_refused_over_http(world: World, path: str) -> None:
+def test_forged_tokens_are_refused_over_http(harness: IdentityHarness, path: str) -> None:
     """401 in the format of each interface; a header that is too large is 431."""
     answers = {}
     with httpx.Client(timeout=PATIENCE_S) as client:
         for what, text in forged(int(time.time())).items():
             method = "POST" if path.endswith("messages") else "GET"
             headers = {"Authorization": f"Bearer {text}"}
-            answers[what] = client.request(method, world.node.http + path, headers=headers).status_code
+            answers[what] = client.request(method, harness.node.http + path, headers=headers).status_code
 
     assert {what: status for what, status in answers.items() if status not in (401, 431)} == {}
 
 
-def test_forged_tokens_are_refused_over_kafka(world: World) -> None:
+def test_forged_tokens_are_refused_over_kafka(harness: IdentityHarness) -> None:
     """SASL_AUTHENTICATION_FAILED with a reason, then the connection is closed."""
     answers = {}
     for what, text in forged(int(time.time())).items():
-        with KafkaClient(world.kafka()) as client:  # type: ignore[arg-type]
+        with KafkaClient(harness.kafka()) as client:  # type: ignore[arg-type]
             answer = kafka_sign_in(client, text)
             answers[what] = (answer.error_code, bool(answer.error_message), client.is_closed_by_peer())
 
@@ -318,30 +318,30 @@ def test_forged_tokens_are_refused_over_kafka(world: World) -> None:
 @pytest.mark.parametrize(
     "response", [b"", b"\x01", b"n,,\x01\x01", b"auth=Bearer x", b"n,,\x01auth=Basic x\x01\x01", b"\xff" * 9]
 )
-def test_malformed_oauthbearer_response_is_refused(world: World, response: bytes) -> None:
+def test_malformed_oauthbearer_response_is_refused(harness: IdentityHarness, response: bytes) -> None:
     """RFC 7628, 3.1."""
-    with KafkaClient(world.kafka()) as client:  # type: ignore[arg-type]
+    with KafkaClient(harness.kafka()) as client:  # type: ignore[arg-type]
         client.call(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)
         answer = client.call(SaslAuthenticateRequest(auth_bytes=response), 2)
 
     assert answer.error_code == 58
 
 
-def test_no_token_appears_in_the_log_or_the_audit(world: World) -> None:
+def test_no_token_appears_in_the_log_or_the_audit(harness: IdentityHarness) -> None:
     """Neither good tokens nor bad ones, nor a part of one that could be used."""
     good, bad = fresh(), forged(int(time.time()))["another audience"]
     for text in (good, bad):
-        world.post(text)
-        world.get(f"{SCOPE}/eventhubs?api-version=2024-01-01", text)
+        harness.post(text)
+        harness.get(f"{SCOPE}/eventhubs?api-version=2024-01-01", text)
         httpx.put(
-            f"{world.node.http}{SCOPE}/eventhubs/x", headers={"Authorization": f"Bearer {text}"}, timeout=PATIENCE_S
+            f"{harness.node.http}{SCOPE}/eventhubs/x", headers={"Authorization": f"Bearer {text}"}, timeout=PATIENCE_S
         )
-        with AmqpClient(world) as amqp:  # type: ignore[arg-type]
+        with AmqpClient(harness) as amqp:  # type: ignore[arg-type]
             amqp.put_token("orders", text, kind="jwt")
-        with KafkaClient(world.kafka()) as client:  # type: ignore[arg-type]
+        with KafkaClient(harness.kafka()) as client:  # type: ignore[arg-type]
             kafka_sign_in(client, text)
 
-    written = world.node.logs() + (world.node.data / "audit.log").read_text()
+    written = harness.node.logs() + (harness.node.data / "audit.log").read_text()
     for text in (good, bad):
         for part in text.split("."):
             assert part not in written
@@ -350,9 +350,9 @@ def test_no_token_appears_in_the_log_or_the_audit(world: World) -> None:
 # --- how long --------------------------------------------------------------------------------------------------------
 
 
-def test_kafka_session_ends_with_its_token_unless_it_authenticates_again(world: World) -> None:
+def test_kafka_session_ends_with_its_token_unless_it_authenticates_again(harness: IdentityHarness) -> None:
     """KIP-368: the response has the lifetime of the session, and another token extends it."""
-    with KafkaClient(world.kafka()) as client, KafkaClient(world.kafka()) as renewed:  # type: ignore[arg-type]
+    with KafkaClient(harness.kafka()) as client, KafkaClient(harness.kafka()) as renewed:  # type: ignore[arg-type]
         expiry = int(time.time()) + 3
         first = kafka_sign_in(client, fresh(exp=expiry))
         kafka_sign_in(renewed, fresh(exp=expiry))
@@ -372,7 +372,7 @@ def test_kafka_session_ends_with_its_token_unless_it_authenticates_again(world: 
         assert renewed.call(MetadataRequest(topics=()), 9) is not None
 
 
-def test_expired_token_is_refused_over_https(world: World) -> None:
+def test_expired_token_is_refused_over_https(harness: IdentityHarness) -> None:
     """Also on a connection that has published with it before."""
     text = fresh(exp=int(time.time()) + 3)
     headers = {"Authorization": f"Bearer {text}"}
@@ -380,7 +380,7 @@ def test_expired_token_is_refused_over_https(world: World) -> None:
     with httpx.Client(timeout=PATIENCE_S) as client:
         statuses = [201]
         while statuses[-1] == 201 and time.monotonic() < deadline:
-            answer = client.post(f"{world.node.http}/orders/messages", content=b"x", headers=headers)
+            answer = client.post(f"{harness.node.http}/orders/messages", content=b"x", headers=headers)
             statuses.append(answer.status_code)
             time.sleep(0.2)
 
@@ -389,16 +389,16 @@ def test_expired_token_is_refused_over_https(world: World) -> None:
     assert "ExpiredToken" in answer.text
 
 
-def test_open_kafka_connection_loses_what_its_role_allowed(world: World) -> None:
+def test_open_kafka_connection_loses_what_its_role_allowed(harness: IdentityHarness) -> None:
     """The first call after the answer to the deletion is refused, or the connection is closed; well within a second."""
     who = str(uuid.uuid4())
-    name = world.assign(DATA_SENDER.id, who)
+    name = harness.assign(DATA_SENDER.id, who)
     wanted = MetadataRequest(topics=(MetadataRequestTopic(name="orders"),))
-    with KafkaClient(world.kafka()) as client:  # type: ignore[arg-type]
+    with KafkaClient(harness.kafka()) as client:  # type: ignore[arg-type]
         kafka_sign_in(client, fresh(oid=who))
         before = client.call(wanted, 9).topics[0].error_code
 
-        world.roles().role_assignments.delete(SCOPE, name)
+        harness.roles().role_assignments.delete(SCOPE, name)
 
         assert before == 0
         try:
@@ -409,59 +409,59 @@ def test_open_kafka_connection_loses_what_its_role_allowed(world: World) -> None
         assert after in (None, 29)
 
 
-def test_role_that_is_taken_away_closes_what_it_opened(world: World) -> None:
+def test_role_that_is_taken_away_closes_what_it_opened(harness: IdentityHarness) -> None:
     """AMQP links are detached and Kafka connections closed, while the token is still good."""
     who = str(uuid.uuid4())
-    name = world.assign(DATA_SENDER.id, who)
-    with AmqpClient(world) as amqp, KafkaClient(world.kafka()) as kafka:  # type: ignore[arg-type]
+    name = harness.assign(DATA_SENDER.id, who)
+    with AmqpClient(harness) as amqp, KafkaClient(harness.kafka()) as kafka:  # type: ignore[arg-type]
         amqp.put_token("orders", fresh(oid=who), kind="jwt")
         link = amqp.sender("orders")
         amqp.await_window(link)
-        before = world.post(fresh(oid=who)).status_code
+        before = harness.post(fresh(oid=who)).status_code
 
-        world.roles().role_assignments.delete(SCOPE, name)
+        harness.roles().role_assignments.delete(SCOPE, name)
         refused = amqp.detached(link)
 
         assert before == 201
         assert (refused.condition, "Send" in refused.description) == ("amqp:unauthorized-access", True)
-        assert world.post(fresh(oid=who)).status_code == 401
+        assert harness.post(fresh(oid=who)).status_code == 401
         assert kafka_sign_in(kafka, fresh(oid=who)).error_code == 0
 
 
 # --- keys of an issuer -----------------------------------------------------------------------------------------------
 
 
-def test_many_sign_ins_with_a_cold_cache_make_one_request_for_keys(world: World) -> None:
+def test_many_sign_ins_with_a_cold_cache_make_one_request_for_keys(harness: IdentityHarness) -> None:
     """All protocols wait for the same fetch; the broker's test has ten thousand."""
-    text = fresh(iss=world.issuer.url)
+    text = fresh(iss=harness.issuer.url)
 
     async def burst() -> list[int]:
         limits = httpx.Limits(max_connections=200)
         async with httpx.AsyncClient(limits=limits, timeout=PATIENCE_S) as client:
             headers = {"Authorization": f"Bearer {text}"}
             posts = [
-                client.post(f"{world.node.http}/orders/messages", content=b"x", headers=headers) for _ in range(200)
+                client.post(f"{harness.node.http}/orders/messages", content=b"x", headers=headers) for _ in range(200)
             ]
-            gets = [client.get(f"{world.node.http}/orders", headers=headers) for _ in range(20)]
+            gets = [client.get(f"{harness.node.http}/orders", headers=headers) for _ in range(20)]
             answers = await asyncio.gather(*posts, *gets)
             return [answer.status_code for answer in answers]
 
     statuses = asyncio.run(burst())
-    with AmqpClient(world) as amqp:  # type: ignore[arg-type]
+    with AmqpClient(harness) as amqp:  # type: ignore[arg-type]
         amqp_status, _ = amqp.put_token("orders", text, kind="jwt")
 
     assert set(statuses) == {200, 201}
     assert amqp_status == 202
-    assert world.issuer.key_requests == 1
+    assert harness.issuer.key_requests == 1
 
 
 @pytest.mark.parametrize("protocol", ["amqp", "kafka", "http"])
-def test_sign_in_waits_for_keys_on_every_protocol(world: World, protocol: str, tmp_path: Any) -> None:
+def test_sign_in_waits_for_keys_on_every_protocol(harness: IdentityHarness, protocol: str, tmp_path: Any) -> None:
     """The first client after a start is not refused because the keys are not there yet."""
     with HttpIssuer() as issuer:
         settings: dict[str, Any] = {"identity.issuers.live.issuer": issuer.url}
         with Node(hubs=["orders"], settings=settings) as node:
-            cold = World(node, issuer)
+            cold = IdentityHarness(node, issuer)
             cold.assign(DATA_OWNER.id, OWNER_ID)
             text = fresh(iss=issuer.url)
             if protocol == "amqp":
@@ -481,7 +481,7 @@ def test_issuer_that_is_down_is_a_temporary_refusal() -> None:
     with HttpIssuer() as issuer:
         issuer.is_failing = True
         with Node(hubs=["orders"], settings={"identity.issuers.live.issuer": issuer.url}) as node:
-            cold = World(node, issuer)
+            cold = IdentityHarness(node, issuer)
             text = fresh(iss=issuer.url)
             with AmqpClient(cold) as amqp:  # type: ignore[arg-type]
                 status, reason = amqp.put_token("orders", text, kind="jwt")
@@ -494,18 +494,18 @@ def test_issuer_that_is_down_is_a_temporary_refusal() -> None:
 # --- role assignments by the SDK for management ----------------------------------------------------------------------
 
 
-def test_role_assignments_are_managed_by_the_azure_sdk(world: World) -> None:
+def test_role_assignments_are_managed_by_the_azure_sdk(harness: IdentityHarness) -> None:
     """azure-mgmt-authorization creates, shows, lists and deletes them at every scope."""
-    roles, who = world.roles(), str(uuid.uuid4())
+    roles, who = harness.roles(), str(uuid.uuid4())
     scope = f"{SCOPE}/eventhubs/invoices"
-    name = world.assign(DATA_SENDER.id, who, scope)
+    name = harness.assign(DATA_SENDER.id, who, scope)
 
     found = roles.role_assignments.get(scope, name)
     at_hub = {one.name for one in roles.role_assignments.list_for_scope(scope, filter=f"principalId eq '{who}'")}
     at_namespace = {one.name for one in roles.role_assignments.list_for_scope(SCOPE, filter="atScope()")}
     definitions = {one.role_name: one.name for one in roles.role_definitions.list(SCOPE)}
     with pytest.raises(HttpResponseError) as conflict:
-        world.assign(DATA_SENDER.id, who, scope)
+        harness.assign(DATA_SENDER.id, who, scope)
     roles.role_assignments.delete(scope, name)
 
     assert (found.principal_id, found.scope) == (who, scope)
@@ -526,24 +526,26 @@ def test_role_assignments_are_managed_by_the_azure_sdk(world: World) -> None:
         (_GUID, {"principalId": ""}, 400),
     ],
 )
-def test_bad_role_assignment_is_refused(world: World, path: str, properties: dict[str, str], status: int) -> None:
+def test_bad_role_assignment_is_refused(
+    harness: IdentityHarness, path: str, properties: dict[str, str], status: int
+) -> None:
     """A condition that is not enforced would give more than was meant."""
     body = {"properties": {"roleDefinitionId": DATA_SENDER.id, "principalId": "somebody"} | properties}
     answer = httpx.put(
-        f"{world.node.http}{SCOPE}/providers/Microsoft.Authorization/roleAssignments/{path}?api-version=2022-04-01",
+        f"{harness.node.http}{SCOPE}/providers/Microsoft.Authorization/roleAssignments/{path}?api-version=2022-04-01",
         json=body,
-        headers={"Authorization": f"Bearer {world.node.admin_token}"},
+        headers={"Authorization": f"Bearer {harness.node.admin_token}"},
         timeout=PATIENCE_S,
     )
 
     assert answer.status_code == status
 
 
-def test_data_owner_may_not_assign_roles(world: World) -> None:
+def test_data_owner_may_not_assign_roles(harness: IdentityHarness) -> None:
     """As in the cloud: otherwise every owner of data could make others owners."""
     body = {"properties": {"roleDefinitionId": DATA_SENDER.id, "principalId": "somebody"}}
     answer = httpx.put(
-        f"{world.node.http}{SCOPE}/providers/Microsoft.Authorization/roleAssignments/{uuid.uuid4()}",
+        f"{harness.node.http}{SCOPE}/providers/Microsoft.Authorization/roleAssignments/{uuid.uuid4()}",
         json=body,
         headers={"Authorization": f"Bearer {fresh()}"},
         timeout=PATIENCE_S,
@@ -558,8 +560,8 @@ def test_data_owner_may_not_assign_roles(world: World) -> None:
 def test_namespace_without_local_authentication_refuses_sas_everywhere() -> None:
     """`disableLocalAuth` is set over ARM; then only tokens open the namespace, on every protocol."""
     with HttpIssuer() as issuer, Node(hubs=["orders"], settings={"identity.issuers.live.issuer": issuer.url}) as node:
-        world = World(node, issuer)
-        world.assign(DATA_OWNER.id, OWNER_ID)
+        harness = IdentityHarness(node, issuer)
+        harness.assign(DATA_OWNER.id, OWNER_ID)
         sas = EventHubProducerClient.from_connection_string(
             node.emulator_connection_string, eventhub_name="orders", retry_total=0
         )
@@ -577,10 +579,10 @@ def test_namespace_without_local_authentication_refuses_sas_everywhere() -> None
         )
         assert httpx.get(f"{node.http}/orders", headers={"Authorization": _sas(node)}).status_code == 401
         text = fresh(iss=issuer.url)
-        assert world.post(text).status_code == 201
-        with KafkaClient(world.kafka()) as kafka:  # type: ignore[arg-type]
+        assert harness.post(text).status_code == 201
+        with KafkaClient(harness.kafka()) as kafka:  # type: ignore[arg-type]
             assert kafka_sign_in(kafka, text).error_code == 0
-        world.send(text)
+        harness.send(text)
 
 
 def _disable_local_auth(node: Node) -> None:

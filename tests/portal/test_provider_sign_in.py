@@ -17,7 +17,7 @@ CLIENT = "the-portal"
 
 
 class FakeProvider:
-    """A provider that signs tokens as it is told."""
+    """A provider that signs tokens that the test describes."""
 
     name, issuer, client_id = "company", ISSUER, CLIENT
 
@@ -41,7 +41,7 @@ class FakeProvider:
         return SignInTokens(access_token=token(claims(**times)), id_token=token(claims(**id_claims)))
 
 
-class Desk:
+class SignInHarness:
     """A portal with one provider."""
 
     def __init__(self, harness: PortalHarness) -> None:
@@ -59,21 +59,21 @@ class Desk:
 
 
 @pytest.fixture
-def desk(harness: PortalHarness) -> Desk:
-    return Desk(harness)
+def provider_sign_in(harness: PortalHarness) -> SignInHarness:
+    return SignInHarness(harness)
 
 
-def test_person_is_named_by_the_id_token(desk: Desk) -> None:
+def test_person_is_named_by_the_id_token(provider_sign_in: SignInHarness) -> None:
     """The verifier is the one of the challenge (RFC 7636, 4.6), and the wanted page is kept."""
-    person = desk.finish(desk.begin())
+    person = provider_sign_in.finish(provider_sign_in.begin())
 
     assert (person.name, person.next_page) == ("anna", "/n/hubmere")
-    assert desk.provider.asked["code_challenge_method"] == "S256"
-    assert len(desk.provider.verifiers[0]) >= 43
+    assert provider_sign_in.provider.asked["code_challenge_method"] == "S256"
+    assert len(provider_sign_in.provider.verifiers[0]) >= 43
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "reason"),
     [
         ({"nonce": "another"}, "nonce"),
         ({"nonce": None}, "nonce"),
@@ -82,44 +82,46 @@ def test_person_is_named_by_the_id_token(desk: Desk) -> None:
         ({"exp": 1_000_000_000}, "is not valid"),
     ],
 )
-def test_id_token_of_another_sign_in_is_refused(desk: Desk, changes: dict[str, Any], told: str) -> None:
+def test_id_token_of_another_sign_in_is_refused(
+    provider_sign_in: SignInHarness, changes: dict[str, Any], reason: str
+) -> None:
     """OpenID Connect Core 1.0, 3.1.3.7."""
-    browser = desk.begin()
-    desk.provider.changes = changes
+    browser = provider_sign_in.begin()
+    provider_sign_in.provider.changes = changes
 
-    with pytest.raises(SignInFailed, match=told):
-        desk.finish(browser)
+    with pytest.raises(SignInFailed, match=reason):
+        provider_sign_in.finish(browser)
 
 
-def test_state_is_accepted_once_in_time_and_from_the_browser_that_began(desk: Desk) -> None:
+def test_state_is_accepted_once_in_time_and_from_the_browser_that_began(provider_sign_in: SignInHarness) -> None:
     """Somebody else's answer neither signs in nor ends the sign-in of the right browser."""
-    browser = desk.begin()
+    browser = provider_sign_in.begin()
     with pytest.raises(SignInFailed, match="another browser"):
-        desk.finish("somebody else")
+        provider_sign_in.finish("somebody else")
     with pytest.raises(SignInFailed, match="expired"):
-        desk.finish(browser, state="unknown")
-    desk.finish(browser)
+        provider_sign_in.finish(browser, state="unknown")
+    provider_sign_in.finish(browser)
     with pytest.raises(SignInFailed, match="used before"):
-        desk.finish(browser)
+        provider_sign_in.finish(browser)
 
-    late = desk.begin()
-    desk.harness.clock.advance(LIFETIME_S + 1)
+    late = provider_sign_in.begin()
+    provider_sign_in.harness.clock.advance(LIFETIME_S + 1)
     with pytest.raises(SignInFailed, match="expired"):
-        desk.finish(late)
+        provider_sign_in.finish(late)
 
 
-def test_number_of_sign_ins_is_bounded(desk: Desk) -> None:
+def test_number_of_sign_ins_is_bounded(provider_sign_in: SignInHarness) -> None:
     """Anybody may open the sign-in page."""
     for _ in range(MAX_PENDING + 10):
-        desk.begin()
+        provider_sign_in.begin()
 
-    assert len(desk.sign_ins._pending) <= MAX_PENDING
+    assert len(provider_sign_in.sign_ins._pending) <= MAX_PENDING
 
 
-def test_login_of_a_person_ends_with_the_token_and_with_the_last_role(desk: Desk) -> None:
+def test_login_of_a_person_ends_with_the_token_and_with_the_last_role(provider_sign_in: SignInHarness) -> None:
     """And says which of them it was."""
-    harness = desk.harness
-    access_token = desk.finish(desk.begin()).access_token
+    harness = provider_sign_in.harness
+    access_token = provider_sign_in.finish(provider_sign_in.begin()).access_token
 
     def sign_in() -> str:
         times = harness.clock.monotonic(), harness.clock.now_ms() / 1000

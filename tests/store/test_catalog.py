@@ -370,10 +370,7 @@ def test_records_are_found_by_what_they_belong_to(catalog: SqliteCatalog) -> Non
     assert view.groups_with_offsets(namespace.name) == ["g"]
     assert view.group_metadata("NS1234") == [metadata]
     assert view.transactions("ns1234") == [transaction]
-    assert (view.ownerships(hub.uid, "$Default"), view.find_ownership(hub.uid, "$Default", 0)) == (
-        [ownership],
-        ownership,
-    )
+    assert view.find_ownership(hub.uid, "$Default", 0) == ownership
     assert view.checkpoints(hub.uid, "$Default") == [a_checkpoint(hub)]
     assert view.capture_states(hub.uid) == [capture]
     assert (view.counter("absent"), view.meta("absent")) == (0, None)

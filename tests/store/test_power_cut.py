@@ -29,7 +29,7 @@ COMPACTED = small_segments(segment_bytes=600, compact=True, retention_ms=None, t
 CONFIGS = {LOG_0: small_segments(), LOG_1: COMPACTED}
 
 
-class Diary:
+class AppendRecord:
     """What was acknowledged: the first and last sequence number of each batch and its bytes."""
 
     def __init__(self) -> None:
@@ -44,39 +44,39 @@ class Diary:
         return note
 
 
-def a_life(files: FaultyFiles, diary: Diary, *, durability: str = "fsync", is_late: bool = False) -> None:
+def a_life(files: FaultyFiles, record: AppendRecord, *, durability: str = "fsync", is_late: bool = False) -> None:
     """A short life of a log: appends, rolls, retention, compaction, trim, close."""
     owner = Owner()
     engine = an_engine(ROOT, owner, files, durability=durability)
     background = with_late_workers(engine, owner)
     background.is_late = is_late
     plain, compacted = engine.open_now(LOG_0, CONFIGS[LOG_0]), engine.open_now(LOG_1, CONFIGS[LOG_1])
-    _append(compacted, LOG_1, a_batch(events=[(b"once", b"never written again")]), 1_000, diary)
+    _append(compacted, LOG_1, a_batch(events=[(b"once", b"never written again")]), 1_000, record)
     for step in range(12):
-        _append(plain, LOG_0, a_batch([b"x" * 150, b"y"]), 1_000 + step, diary)
-        _append(plain, LOG_0, a_batch([b"z" * 40], producer=(7, 0, step)), 1_000 + step, diary)
-        _append(compacted, LOG_1, a_batch(events=[(b"k%d" % (step % 3), b"v" * 120)]), 1_000 + step, diary)
+        _append(plain, LOG_0, a_batch([b"x" * 150, b"y"]), 1_000 + step, record)
+        _append(plain, LOG_0, a_batch([b"z" * 40], producer=(7, 0, step)), 1_000 + step, record)
+        _append(compacted, LOG_1, a_batch(events=[(b"k%d" % (step % 3), b"v" * 120)]), 1_000 + step, record)
         owner.run()
     engine.maintain(2_000)
     owner.run()
     compact(compacted, 2_000)
     plain.trim(9)
-    diary.trimmed_to = 9
-    diary.durably_trimmed_to = 0 if is_late else 9
+    record.trimmed_to = 9
+    record.durably_trimmed_to = 0 if is_late else 9
     for log in (plain, compacted):
         log.apply_retention(2_000)
     owner.run()
-    diary.durably_trimmed_to = 9
+    record.durably_trimmed_to = 9
     for step in range(3):
-        _append(plain, LOG_0, a_batch([b"late"]), 3_000 + step, diary)
+        _append(plain, LOG_0, a_batch([b"late"]), 3_000 + step, record)
     owner.run()
     background.is_late = False
     engine.close()
     owner.run()
 
 
-def _append(log: LocalLog, name: LogId, batch: bytearray, now_ms: int, diary: Diary) -> None:
-    log.append(batch, now_ms, diary.expect(name, batch))
+def _append(log: LocalLog, name: LogId, batch: bytearray, now_ms: int, record: AppendRecord) -> None:
+    log.append(batch, now_ms, record.expect(name, batch))
 
 
 def reopened(files: FaultyFiles) -> tuple[LocalEngine, Owner]:
@@ -89,24 +89,24 @@ def both_logs(files: FaultyFiles) -> tuple[LocalLog, LocalLog]:
     return engine.open_now(LOG_0, CONFIGS[LOG_0]), engine.open_now(LOG_1, CONFIGS[LOG_1])
 
 
-def check_plain(log: LocalLog, diary: Diary, loss: Loss = Loss.NONE) -> None:
+def check_plain(log: LocalLog, record: AppendRecord, loss: Loss = Loss.NONE) -> None:
     stored = {header.base_sequence_number: header for header, _ in everything(log)}
     bases = [header.base_sequence_number for header, _ in everything(log)]
     assert bases == sorted(set(bases))
-    for sequence, batch in diary.acknowledged[LOG_0]:
+    for sequence, batch in record.acknowledged[LOG_0]:
         if read_header(batch).next_sequence_number > log.state.log_start:
             assert stored[sequence].crc == read_header(batch).crc
     # A trim counts at once for a process that is killed, and a moment later for a power cut.
-    assert (diary.trimmed_to if loss is Loss.NONE else diary.durably_trimmed_to) <= log.state.log_start <= 9
+    assert (record.trimmed_to if loss is Loss.NONE else record.durably_trimmed_to) <= log.state.log_start <= 9
 
 
-def check_compacted(log: LocalLog, diary: Diary) -> None:
+def check_compacted(log: LocalLog, record: AppendRecord) -> None:
     stored = {header.base_sequence_number: body for header, body in everything(log)}
     # The first event has a unique key; after it three keys alternate.
-    latest = {sequence and 1 + sequence % 3: (sequence, batch) for sequence, batch in diary.acknowledged[LOG_1]}
+    latest = {sequence and 1 + sequence % 3: (sequence, batch) for sequence, batch in record.acknowledged[LOG_1]}
     for sequence, batch in latest.values():
         assert stored[sequence] == batch[61:]
-    assert log.state.committed >= len(diary.acknowledged[LOG_1])
+    assert log.state.committed >= len(record.acknowledged[LOG_1])
 
 
 def a_disk() -> FaultyFiles:
@@ -118,7 +118,7 @@ def a_disk() -> FaultyFiles:
 
 def _calls_in_a_life(*, durability: str = "fsync", is_late: bool = False) -> int:
     files = a_disk()
-    a_life(files, Diary(), durability=durability, is_late=is_late)
+    a_life(files, AppendRecord(), durability=durability, is_late=is_late)
     return files.calls
 
 
@@ -131,16 +131,16 @@ SOME = 5
 def test_a_power_cut_at_any_call_loses_nothing_acknowledged(loss: Loss) -> None:
     """Nothing is acknowledged before it is on disk, so a power cut can only lose unacknowledged events."""
     for cut_at in range(3, CALLS + 2):
-        files, diary = a_disk(), Diary()
+        files, record = a_disk(), AppendRecord()
         files.cut_at = cut_at
 
         with suppress(PowerCut):
-            a_life(files, diary)
+            a_life(files, record)
         engine, owner = reopened(files.after_cut(loss, seed=cut_at))
 
         plain, compacted = engine.open_now(LOG_0, CONFIGS[LOG_0]), engine.open_now(LOG_1, CONFIGS[LOG_1])
-        check_plain(plain, diary)
-        check_compacted(compacted, diary)
+        check_plain(plain, record)
+        check_compacted(compacted, record)
         end = plain.state.committed
         receipt = plain.append(a_batch([b"after"]), 5_000)
         owner.run()
@@ -161,15 +161,15 @@ def test_a_cut_loses_nothing_acknowledged_when_the_background_is_late(
 ) -> None:
     """A log goes on in its new segment before the list of segments is durable. With `os` the process may be killed."""
     for cut_at in range(3, _calls_in_a_life(durability=durability, is_late=True) + 2, _step(request)):
-        files, diary = a_disk(), Diary()
+        files, record = a_disk(), AppendRecord()
         files.cut_at = cut_at
 
         with suppress(PowerCut):
-            a_life(files, diary, durability=durability, is_late=True)
+            a_life(files, record, durability=durability, is_late=True)
         plain, compacted = both_logs(files.after_cut(loss, seed=cut_at))
 
-        check_plain(plain, diary, loss)
-        check_compacted(compacted, diary)
+        check_plain(plain, record, loss)
+        check_compacted(compacted, record)
 
 
 @pytest.mark.parametrize("loss", [Loss.ALL, Loss.TORN], ids=lambda loss: loss.name.lower())
@@ -181,7 +181,7 @@ def test_a_log_opens_after_a_power_cut_that_os_durability_does_not_survive(
         files = a_disk()
         files.cut_at = cut_at
         with suppress(PowerCut):
-            a_life(files, Diary(), durability="os", is_late=True)
+            a_life(files, AppendRecord(), durability="os", is_late=True)
 
         engine, owner = reopened(files.after_cut(loss, seed=cut_at))
         log = engine.open_now(LOG_0, CONFIGS[LOG_0])
@@ -196,10 +196,10 @@ def test_a_log_opens_after_a_power_cut_that_os_durability_does_not_survive(
 
 def test_a_power_cut_during_recovery_is_survived_too() -> None:
     """Recovery truncates and rewrites files itself; a second power cut in the middle must do no harm."""
-    files, diary = a_disk(), Diary()
+    files, record = a_disk(), AppendRecord()
     files.cut_at = CALLS * 2 // 3
     with pytest.raises(PowerCut):
-        a_life(files, diary)
+        a_life(files, record)
     crashed = files.after_cut(Loss.NONE)
     counting = crashed.after_cut(Loss.NONE)
     both_logs(counting)
@@ -211,22 +211,22 @@ def test_a_power_cut_during_recovery_is_survived_too() -> None:
             both_logs(again)
 
         plain, compacted = both_logs(again.after_cut(Loss.TORN, seed=cut_at))
-        check_plain(plain, diary)
-        check_compacted(compacted, diary)
+        check_plain(plain, record)
+        check_compacted(compacted, record)
 
 
-def test_a_scenario_without_a_power_cut_matches_its_diary() -> None:
+def test_a_scenario_without_a_power_cut_matches_its_append_record() -> None:
     """The scenario itself must roll, trim, compact and acknowledge everything."""
-    files, diary = a_disk(), Diary()
+    files, record = a_disk(), AppendRecord()
 
-    a_life(files, diary)
+    a_life(files, record)
 
-    assert len(diary.acknowledged[LOG_0]) == 27
-    assert len(diary.acknowledged[LOG_1]) == 13
+    assert len(record.acknowledged[LOG_0]) == 27
+    assert len(record.acknowledged[LOG_1]) == 13
     engine, _ = reopened(files.after_cut(Loss.ALL))
     assert engine.was_clean
     plain, compacted = engine.open_now(LOG_0, CONFIGS[LOG_0]), engine.open_now(LOG_1, CONFIGS[LOG_1])
     assert plain.state.log_start == 9
     assert len(everything(compacted)) < 13
-    check_plain(plain, diary)
-    check_compacted(compacted, diary)
+    check_plain(plain, record)
+    check_compacted(compacted, record)

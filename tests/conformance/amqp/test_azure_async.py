@@ -12,7 +12,7 @@ from conformance.amqp.azure_clients import QUICK, WAIT_SECONDS
 from conformance.amqp.conftest import TlsNode
 
 # The SDK leaves some of its sockets to the garbage collector.
-from conformance.arena import Transport
+from conformance.conformance_node import Transport
 from conformance.matrix import Feature, Name
 
 judges = pytest.mark.judges

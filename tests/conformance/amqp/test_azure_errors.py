@@ -16,7 +16,7 @@ from azure.eventhub.exceptions import (
 from conformance.amqp.azure_clients import Received, a_consumer, a_producer, receive
 
 # The SDK leaves some of its sockets to the garbage collector.
-from conformance.arena import Transport
+from conformance.conformance_node import Transport
 from conformance.matrix import Feature, Name
 from endpoints.amqp.amqp_node import NAMESPACE, AmqpNode
 from hubmere.model.entity import ApplicationGroup, Status, ThrottlingMetric, ThrottlingPolicy

@@ -14,7 +14,7 @@ from conformance.amqp.azure_clients import WAIT_SECONDS, Received, a_consumer, a
 from conformance.amqp.conftest import Hubs, TlsNode
 
 # The SDK leaves some of its sockets to the garbage collector.
-from conformance.arena import Transport
+from conformance.conformance_node import Transport
 from conformance.matrix import Feature, Name
 from endpoints.amqp.amqp_node import AmqpNode
 

@@ -9,7 +9,7 @@ from proton.reactor import Copy, Filter, LinkOption, Selector
 from proton.utils import BlockingConnection, LinkDetached
 
 from conformance.amqp.conftest import TlsNode
-from conformance.arena import Transport
+from conformance.conformance_node import Transport
 from conformance.matrix import Feature, Name
 from endpoints.amqp.amqp_node import AmqpNode
 

@@ -24,7 +24,7 @@ from azure.storage.blob import (
     generate_blob_sas,
 )
 
-from conformance.arena import Arena
+from conformance.conformance_node import ConformanceNode
 
 pytestmark = pytest.mark.foreign
 
@@ -206,9 +206,9 @@ def _listed(box: ContainerClient, prefix: str, include: list[str]) -> list[Any]:
     ]
 
 
-def test_every_call_is_answered_as_azurite_does(arena: Arena, azurite: str) -> None:
+def test_every_call_is_answered_as_azurite_does(conformance_node: ConformanceNode, azurite: str) -> None:
     """A processor that works with Azurite works with the node, refusals included."""
-    node, other = Storage(arena.node.blob_connection_string), Storage(azurite)
+    node, other = Storage(conformance_node.node.blob_connection_string), Storage(azurite)
     _run(node)
     _run(other)
 
@@ -226,10 +226,10 @@ def test_every_call_is_answered_as_azurite_does(arena: Arena, azurite: str) -> N
     assert differences == [], "\n".join(differences)
 
 
-def test_documents_have_the_elements_of_azurite(arena: Arena, azurite: str) -> None:
+def test_documents_have_the_elements_of_azurite(conformance_node: ConformanceNode, azurite: str) -> None:
     """Clients in other languages read lists with parsers of their own."""
     documents = []
-    for connection_string in (arena.node.blob_connection_string, azurite):
+    for connection_string in (conformance_node.node.blob_connection_string, azurite):
         storage = Storage(connection_string)
         storage.container.create_container()
         storage.container.upload_blob("b", b"12", metadata={"k": "v"})
@@ -262,10 +262,10 @@ def _sas(storage: Storage, hours: float, permissions: str) -> str:
     [(1, "rl", None), (-1, "rl", "AuthenticationFailed"), (1, "r", "AuthorizationPermissionMismatch")],
 )
 def test_a_shared_access_signature_opens_what_it_names(
-    arena: Arena, hours: float, permissions: str, expected: str | None
+    conformance_node: ConformanceNode, hours: float, permissions: str, expected: str | None
 ) -> None:
     """Expired signatures and missing permissions are refused with the service's codes."""
-    storage = Storage(arena.node.blob_connection_string)
+    storage = Storage(conformance_node.node.blob_connection_string)
     storage.container.create_container()
     client = ContainerClient.from_container_url(f"{storage.container.url}?{_sas(storage, hours, permissions)}")
 
@@ -279,9 +279,9 @@ def test_a_shared_access_signature_opens_what_it_names(
     assert _folded(found) == _folded(expected)
 
 
-def test_a_signature_for_one_blob_opens_no_other(arena: Arena) -> None:
+def test_a_signature_for_one_blob_opens_no_other(conformance_node: ConformanceNode) -> None:
     """The scope of a service signature is its resource."""
-    storage = Storage(arena.node.blob_connection_string)
+    storage = Storage(conformance_node.node.blob_connection_string)
     storage.container.create_container()
     for name in ("mine", "other"):
         storage.container.upload_blob(name, b"x")
@@ -302,9 +302,9 @@ def test_a_signature_for_one_blob_opens_no_other(arena: Arena) -> None:
     assert refusal.value.status_code == 403
 
 
-def test_pages_of_a_hierarchy_name_each_folder_once(arena: Arena) -> None:
+def test_pages_of_a_hierarchy_name_each_folder_once(conformance_node: ConformanceNode) -> None:
     """A tool that shows folders would otherwise list them again with every page."""
-    storage = Storage(arena.node.blob_connection_string)
+    storage = Storage(conformance_node.node.blob_connection_string)
     storage.container.create_container()
     for name in ("folder/1", "folder/2", "x", "y", "z"):
         storage.container.upload_blob(name, b"")
@@ -315,9 +315,9 @@ def test_pages_of_a_hierarchy_name_each_folder_once(arena: Arena) -> None:
     assert sorted(found) == ["folder/", "x", "y", "z"]
 
 
-def test_a_wrong_key_is_refused(arena: Arena) -> None:
+def test_a_wrong_key_is_refused(conformance_node: ConformanceNode) -> None:
     """And the key itself appears nowhere in the answer."""
-    wrong = re.sub("AccountKey=[^;]*", "AccountKey=c2VjcmV0", arena.node.blob_connection_string)
+    wrong = re.sub("AccountKey=[^;]*", "AccountKey=c2VjcmV0", conformance_node.node.blob_connection_string)
 
     with (
         BlobServiceClient.from_connection_string(wrong, retry_total=0) as service,

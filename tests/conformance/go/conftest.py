@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from conformance.arena import Arena, Place, Transport
 from conformance.clients import NotInstalled, go_program
+from conformance.conformance_node import ConformanceNode, HubLocation, Transport
 from conformance.driver import Driver
 
 TRANSPORTS = [pytest.param(transport, marks=pytest.mark.judges(transport=transport)) for transport in Transport]
@@ -29,6 +29,6 @@ def transport(request: pytest.FixtureRequest) -> Transport:
 
 
 @pytest.fixture
-def place(arena: Arena, transport: Transport) -> Place:
+def place(conformance_node: ConformanceNode, transport: Transport) -> HubLocation:
     """A fresh hub with two partitions, over each transport in turn."""
-    return arena.place(transport, arena.new_hub())
+    return conformance_node.place(transport, conformance_node.new_hub())

@@ -4,16 +4,16 @@ import uuid
 
 import pytest
 
-from conformance.arena import Arena, Transport
+from conformance.conformance_node import ConformanceNode, Transport
 from conformance.driver import Driver
 
 pytestmark = pytest.mark.foreign
 
 
-def test_a_processor_continues_from_its_checkpoints(go: Driver, arena: Arena) -> None:
+def test_a_processor_continues_from_its_checkpoints(go: Driver, conformance_node: ConformanceNode) -> None:
     """The second run reads only what came after the first; ownership and checkpoints are blobs of the node."""
-    place = arena.place(Transport.PLAIN, arena.new_hub(1)).as_arguments()
-    storage = {"storage": arena.node.blob_connection_string, "container": f"checkpoints-{uuid.uuid4().hex}"}
+    place = conformance_node.place(Transport.PLAIN, conformance_node.new_hub(1)).as_arguments()
+    storage = {"storage": conformance_node.node.blob_connection_string, "container": f"checkpoints-{uuid.uuid4().hex}"}
 
     go.call("event_hubs", "sendBatch", place=place, events=[{"body": "one"}, {"body": "two"}])
     first = go.call("event_hubs", "processBlobs", place=place, **storage, count=2)

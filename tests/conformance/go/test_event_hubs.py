@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from conformance.arena import Arena, Place, Transport
+from conformance.conformance_node import ConformanceNode, HubLocation, Transport
 from conformance.driver import ClientError, Driver
 from conformance.matrix import Feature, Name
 
@@ -20,7 +20,7 @@ _PREFETCH = 300
 class GoSdk:
     """azeventhubs at one place."""
 
-    def __init__(self, driver: Driver, place: Place, ca_file: str) -> None:
+    def __init__(self, driver: Driver, place: HubLocation, ca_file: str) -> None:
         ca = "" if place.transport is Transport.PLAIN else ca_file
         self._driver = driver
         self._place = place.as_arguments() | {"ca": ca}
@@ -38,8 +38,8 @@ class GoSdk:
 
 
 @pytest.fixture
-def sdk(go: Driver, place: Place, arena: Arena) -> GoSdk:
-    return GoSdk(go, place, arena.node.ca_file)
+def sdk(go: Driver, place: HubLocation, conformance_node: ConformanceNode) -> GoSdk:
+    return GoSdk(go, place, conformance_node.node.ca_file)
 
 
 def bodies_only(*texts: str) -> list[dict[str, str]]:
@@ -155,9 +155,11 @@ def test_a_reader_starts_at_the_end_by_default(sdk: GoSdk) -> None:
 
 
 @judges(feature=Feature.GROUPS)
-def test_a_consumer_group_reads_for_itself(go: Driver, arena: Arena, place: Place, sdk: GoSdk) -> None:
+def test_a_consumer_group_reads_for_itself(
+    go: Driver, conformance_node: ConformanceNode, place: HubLocation, sdk: GoSdk
+) -> None:
     """By the name that it was given."""
-    arena.write_group(place.hub, "audit")
+    conformance_node.write_group(place.hub, "audit")
     sdk.send("a", partition="0")
 
     assert bodies(sdk.receive(1)) == bodies(sdk.receive(1, group="audit")) == ["a"]
@@ -177,7 +179,7 @@ def test_the_higher_owner_level_reads(sdk: GoSdk) -> None:
 
 
 @judges(feature=Feature.PROPERTIES)
-def test_properties_of_hub_and_partitions(sdk: GoSdk, place: Place) -> None:
+def test_properties_of_hub_and_partitions(sdk: GoSdk, place: HubLocation) -> None:
     """In the types of the SDK."""
     sdk.send("a", "b", partition="0")
 
@@ -219,10 +221,10 @@ def test_two_processors_share_the_partitions(sdk: GoSdk) -> None:
     ids=["sender", "reader", "properties"],
 )
 def test_a_hub_that_is_not_there(
-    go: Driver, arena: Arena, transport: Transport, name: str, arguments: dict[str, Any]
+    go: Driver, conformance_node: ConformanceNode, transport: Transport, name: str, arguments: dict[str, Any]
 ) -> None:
     """Senders, readers and questions are refused with the same condition."""
-    nowhere = GoSdk(go, arena.place(transport, "nowhere"), arena.node.ca_file)
+    nowhere = GoSdk(go, conformance_node.place(transport, "nowhere"), conformance_node.node.ca_file)
 
     with pytest.raises(ClientError) as refusal:
         nowhere.call(name, **arguments)
@@ -231,9 +233,13 @@ def test_a_hub_that_is_not_there(
 
 
 @judges(feature=Feature.REFUSALS)
-def test_a_right_that_is_missing(go: Driver, arena: Arena, place: Place) -> None:
+def test_a_right_that_is_missing(go: Driver, conformance_node: ConformanceNode, place: HubLocation) -> None:
     """A reader may not send."""
-    limited = GoSdk(go, arena.place(place.transport, place.hub, arena.new_key("Listen")), arena.node.ca_file)
+    limited = GoSdk(
+        go,
+        conformance_node.place(place.transport, place.hub, conformance_node.new_key("Listen")),
+        conformance_node.node.ca_file,
+    )
 
     with pytest.raises(ClientError) as refusal:
         limited.send("a")

@@ -10,7 +10,7 @@ import pytest
 from azure.eventhub import EventData, TransportType
 
 from conformance.amqp.azure_clients import Received, a_consumer, a_producer
-from conformance.arena import Transport
+from conformance.conformance_node import Transport
 from conformance.matrix import Feature, Name
 from hubmere.model.connection_string import ConnectionString
 from hubmere.model.sas import make_token

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from conformance.arena import Arena, Place, Transport
 from conformance.clients import NotInstalled, java_clients, java_tool
+from conformance.conformance_node import ConformanceNode, HubLocation, Transport
 from conformance.driver import Driver
 from conformance.kafka.apache import TRUST_PASSWORD, make_trust_store
 
@@ -17,10 +17,10 @@ TRANSPORTS = [pytest.param(transport, marks=pytest.mark.judges(transport=transpo
 
 
 @pytest.fixture(scope="session")
-def java(arena: Arena, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+def java(conformance_node: ConformanceNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     """Carries out operations of the program beside this file."""
     try:
-        command = build_java(tmp_path_factory.mktemp("java"), arena.node.ca_file)
+        command = build_java(tmp_path_factory.mktemp("java"), conformance_node.node.ca_file)
     except NotInstalled as reason:
         pytest.skip(str(reason))
     with Driver(command, {}) as driver:
@@ -59,6 +59,6 @@ def transport(request: pytest.FixtureRequest) -> Transport:
 
 
 @pytest.fixture
-def place(arena: Arena, transport: Transport) -> Place:
+def place(conformance_node: ConformanceNode, transport: Transport) -> HubLocation:
     """A fresh hub with two partitions, over each transport in turn."""
-    return arena.place(transport, arena.new_hub())
+    return conformance_node.place(transport, conformance_node.new_hub())

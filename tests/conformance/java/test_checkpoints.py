@@ -4,16 +4,16 @@ import uuid
 
 import pytest
 
-from conformance.arena import Arena, Transport
+from conformance.conformance_node import ConformanceNode, Transport
 from conformance.driver import Driver
 
 pytestmark = pytest.mark.foreign
 
 
-def test_a_processor_continues_from_its_checkpoints(java: Driver, arena: Arena) -> None:
+def test_a_processor_continues_from_its_checkpoints(java: Driver, conformance_node: ConformanceNode) -> None:
     """The second run reads only what came after the first; ownership and checkpoints are blobs of the node."""
-    place = arena.place(Transport.PLAIN, arena.new_hub(1)).as_arguments()
-    storage = {"storage": arena.node.blob_connection_string, "container": f"checkpoints-{uuid.uuid4().hex}"}
+    place = conformance_node.place(Transport.PLAIN, conformance_node.new_hub(1)).as_arguments()
+    storage = {"storage": conformance_node.node.blob_connection_string, "container": f"checkpoints-{uuid.uuid4().hex}"}
 
     java.call("", "sendBatch", place=place, bodies=["one", "two"], partition="0")
     first = java.call("", "processWithBlobs", place=place, **storage, count=2)

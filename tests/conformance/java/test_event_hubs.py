@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from conformance.arena import Arena, Place, Transport
+from conformance.conformance_node import ConformanceNode, HubLocation, Transport
 from conformance.driver import ClientError, Driver
 from conformance.matrix import Feature, Name
 
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.foreign, pytest.mark.judges(client=Name.JAVA)]
 judges = pytest.mark.judges
 
 
-def call(java: Driver, name: str, place: Place, **arguments: Any) -> Any:
+def call(java: Driver, name: str, place: HubLocation, **arguments: Any) -> Any:
     return java.call("Driver", name, place=place.as_arguments(), **arguments)
 
 
@@ -23,7 +23,7 @@ def bodies(events: list[dict[str, Any]]) -> list[str]:
 
 
 @judges(feature=Feature.BATCHES)
-def test_a_batch_arrives_as_it_was_sent(java: Driver, place: Place) -> None:
+def test_a_batch_arrives_as_it_was_sent(java: Driver, place: HubLocation) -> None:
     """Body, properties and the annotations of the service."""
     sent = call(java, "sendBatch", place, bodies=["a", "b"], partition="1")
     first, second = call(java, "receive", place, partition="1", count=2)
@@ -37,7 +37,7 @@ def test_a_batch_arrives_as_it_was_sent(java: Driver, place: Place) -> None:
 
 
 @judges(feature=Feature.SINGLES)
-def test_single_events_arrive_in_order(java: Driver, place: Place) -> None:
+def test_single_events_arrive_in_order(java: Driver, place: HubLocation) -> None:
     """Each is acknowledged before the next is sent."""
     numbers = [str(number) for number in range(20)]
 
@@ -47,7 +47,7 @@ def test_single_events_arrive_in_order(java: Driver, place: Place) -> None:
 
 
 @judges(feature=Feature.KEY)
-def test_a_key_keeps_events_together(java: Driver, place: Place) -> None:
+def test_a_key_keeps_events_together(java: Driver, place: HubLocation) -> None:
     """And readers get the key."""
     for number in range(3):
         call(java, "sendBatch", place, bodies=[str(number)], key="device-7")
@@ -61,7 +61,7 @@ def test_a_key_keeps_events_together(java: Driver, place: Place) -> None:
 
 
 @judges(feature=Feature.LARGE)
-def test_an_event_larger_than_a_frame_arrives(java: Driver, place: Place) -> None:
+def test_an_event_larger_than_a_frame_arrives(java: Driver, place: HubLocation) -> None:
     """Several frames in, several frames out."""
     body = "0123456789" * 50_000
 
@@ -71,7 +71,7 @@ def test_an_event_larger_than_a_frame_arrives(java: Driver, place: Place) -> Non
 
 
 @judges(feature=Feature.BUFFERED)
-def test_the_buffered_producer_delivers_everything(java: Driver, place: Place) -> None:
+def test_the_buffered_producer_delivers_everything(java: Driver, place: HubLocation) -> None:
     """To whatever partition."""
     sent = call(java, "sendBuffered", place, count=50)
 
@@ -87,7 +87,7 @@ def test_the_buffered_producer_delivers_everything(java: Driver, place: Place) -
     [({}, 0), ({"sequence": 2}, 3), ({"sequence": 2, "inclusive": True}, 2), ({"offset": ""}, 3), ({"timeMs": 0}, 0)],
     ids=["first", "after sequence", "at sequence", "after offset", "at time"],
 )
-def test_a_consumer_starts_where_it_asks(java: Driver, place: Place, start: dict[str, Any], first: int) -> None:
+def test_a_consumer_starts_where_it_asks(java: Driver, place: HubLocation, start: dict[str, Any], first: int) -> None:
     """Beginning, sequence number, offset and time; at or after."""
     call(java, "sendBatch", place, bodies=list("01234"), partition="0")
     third = call(java, "receive", place, partition="0", count=5)[2]
@@ -100,7 +100,7 @@ def test_a_consumer_starts_where_it_asks(java: Driver, place: Place, start: dict
 
 @judges(feature=Feature.PREFETCH)
 @pytest.mark.parametrize("prefetch", [1, 8000])
-def test_everything_comes_whatever_is_prefetched(java: Driver, place: Place, prefetch: int) -> None:
+def test_everything_comes_whatever_is_prefetched(java: Driver, place: HubLocation, prefetch: int) -> None:
     """Little credit costs time, never events."""
     numbers = [str(number) for number in range(20)]
     call(java, "sendBatch", place, bodies=numbers, partition="0")
@@ -111,7 +111,7 @@ def test_everything_comes_whatever_is_prefetched(java: Driver, place: Place, pre
 
 
 @judges(feature=Feature.LAST_ENQUEUED)
-def test_last_enqueued_information_comes_with_events(java: Driver, place: Place) -> None:
+def test_last_enqueued_information_comes_with_events(java: Driver, place: HubLocation) -> None:
     """For lag, without asking."""
     call(java, "sendBatch", place, bodies=list("abc"), partition="0")
 
@@ -121,7 +121,7 @@ def test_last_enqueued_information_comes_with_events(java: Driver, place: Place)
 
 
 @judges(feature=Feature.OWNER)
-def test_the_higher_owner_level_reads(java: Driver, place: Place) -> None:
+def test_the_higher_owner_level_reads(java: Driver, place: HubLocation) -> None:
     """The other gets the error that its link was stolen."""
     call(java, "sendBatch", place, bodies=["a"], partition="0")
 
@@ -131,7 +131,7 @@ def test_the_higher_owner_level_reads(java: Driver, place: Place) -> None:
 
 
 @judges(feature=Feature.PROPERTIES)
-def test_properties_of_hub_and_partitions(java: Driver, place: Place) -> None:
+def test_properties_of_hub_and_partitions(java: Driver, place: HubLocation) -> None:
     """As the SDK's own types have them."""
     call(java, "sendBatch", place, bodies=["a", "b"], partition="0")
 
@@ -145,7 +145,7 @@ def test_properties_of_hub_and_partitions(java: Driver, place: Place) -> None:
 
 
 @judges(feature=Feature.PROCESSOR)
-def test_a_processor_goes_on_from_its_checkpoints(java: Driver, place: Place) -> None:
+def test_a_processor_goes_on_from_its_checkpoints(java: Driver, place: HubLocation) -> None:
     """The second reads the events that the first has not read; repeats are allowed with at-least-once delivery."""
     call(java, "sendBatch", place, bodies=["a", "b"], partition="0")
 
@@ -160,19 +160,19 @@ def test_a_processor_goes_on_from_its_checkpoints(java: Driver, place: Place) ->
     [("sendBatch", {"bodies": ["a"]}), ("receive", {"partition": "0", "count": 1}), ("describe", {})],
 )
 def test_a_hub_that_is_not_there(
-    java: Driver, arena: Arena, transport: Transport, name: str, arguments: dict[str, Any]
+    java: Driver, conformance_node: ConformanceNode, transport: Transport, name: str, arguments: dict[str, Any]
 ) -> None:
     """To senders, readers and who asks."""
     with pytest.raises(ClientError) as result:
-        call(java, name, arena.place(transport, "nowhere"), **arguments)
+        call(java, name, conformance_node.place(transport, "nowhere"), **arguments)
 
     assert result.value.code == "NOT_FOUND"
 
 
 @judges(feature=Feature.REFUSALS)
-def test_a_right_that_is_missing(java: Driver, arena: Arena, place: Place) -> None:
+def test_a_right_that_is_missing(java: Driver, conformance_node: ConformanceNode, place: HubLocation) -> None:
     """A reader may not send."""
-    limited = arena.place(place.transport, place.hub, arena.new_key("Listen"))
+    limited = conformance_node.place(place.transport, place.hub, conformance_node.new_key("Listen"))
 
     with pytest.raises(ClientError) as result:
         call(java, "sendBatch", limited, bodies=["a"])

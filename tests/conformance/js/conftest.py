@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from conformance.arena import Arena, Place, Transport
 from conformance.clients import NotInstalled, js_clients, node
+from conformance.conformance_node import ConformanceNode, HubLocation, Transport
 from conformance.driver import Driver
 
 PROGRAM = Path(__file__).parent / "driver.mjs"
@@ -14,14 +14,14 @@ TRANSPORTS = [pytest.param(transport, marks=pytest.mark.judges(transport=transpo
 
 
 @pytest.fixture(scope="session")
-def js(arena: Arena) -> Iterator[Driver]:
+def js(conformance_node: ConformanceNode) -> Iterator[Driver]:
     """Carries out operations of the programs beside this file."""
     try:
         command, environment = [node(), str(PROGRAM)], {"HUBMERE_JS_CLIENTS": str(js_clients())}
     except NotInstalled as reason:
         pytest.skip(str(reason))
     # How users of Node.js trust a private CA.
-    with Driver(command, {**environment, "NODE_EXTRA_CA_CERTS": arena.node.ca_file}) as driver:
+    with Driver(command, {**environment, "NODE_EXTRA_CA_CERTS": conformance_node.node.ca_file}) as driver:
         yield driver
 
 
@@ -32,6 +32,6 @@ def transport(request: pytest.FixtureRequest) -> Transport:
 
 
 @pytest.fixture
-def place(arena: Arena, transport: Transport) -> Place:
+def place(conformance_node: ConformanceNode, transport: Transport) -> HubLocation:
     """A fresh hub with two partitions, over each transport in turn."""
-    return arena.place(transport, arena.new_hub())
+    return conformance_node.place(transport, conformance_node.new_hub())

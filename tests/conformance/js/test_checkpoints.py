@@ -4,19 +4,19 @@ import uuid
 
 import pytest
 
-from conformance.arena import Arena, Transport
+from conformance.conformance_node import ConformanceNode, Transport
 from conformance.driver import Driver
 
 pytestmark = pytest.mark.foreign
 
 
-def test_a_processor_continues_from_its_checkpoints(js: Driver, arena: Arena) -> None:
+def test_a_processor_continues_from_its_checkpoints(js: Driver, conformance_node: ConformanceNode) -> None:
     """The second run reads only what came after the first; ownership and checkpoints are blobs of the node."""
-    place = arena.place(Transport.PLAIN, arena.new_hub(1))
+    place = conformance_node.place(Transport.PLAIN, conformance_node.new_hub(1))
     container = f"checkpoints-{uuid.uuid4().hex}"
     arguments = {
         "place": place.as_arguments(),
-        "storage": arena.node.blob_connection_string,
+        "storage": conformance_node.node.blob_connection_string,
         "container": container,
     }
 

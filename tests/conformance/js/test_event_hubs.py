@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from conformance.arena import Place
+from conformance.conformance_node import HubLocation
 from conformance.driver import Driver
 from conformance.matrix import Feature, Name
 
@@ -14,11 +14,11 @@ pytestmark = [pytest.mark.foreign, pytest.mark.judges(client=Name.JS)]
 judges = pytest.mark.judges
 
 
-def call(js: Driver, name: str, place: Place, **arguments: Any) -> Any:
+def call(js: Driver, name: str, place: HubLocation, **arguments: Any) -> Any:
     return js.call("event_hubs", name, place=place.as_arguments(), **arguments)
 
 
-def send(js: Driver, place: Place, *bodies: object, **target: str) -> None:
+def send(js: Driver, place: HubLocation, *bodies: object, **target: str) -> None:
     call(js, "sendBatch", place, events=[{"body": body} for body in bodies], target=target)
 
 
@@ -27,7 +27,7 @@ def bodies(events: list[dict[str, Any]]) -> list[Any]:
 
 
 @judges(feature=Feature.BATCHES)
-def test_a_batch_arrives_as_it_was_sent(js: Driver, place: Place) -> None:
+def test_a_batch_arrives_as_it_was_sent(js: Driver, place: HubLocation) -> None:
     """Body, properties and the annotations of the service."""
     event = {
         "body": {"temperature": 21.5},
@@ -48,7 +48,7 @@ def test_a_batch_arrives_as_it_was_sent(js: Driver, place: Place) -> None:
 
 
 @judges(feature=Feature.BATCHES)
-def test_a_batch_takes_events_up_to_the_limit(js: Driver, place: Place) -> None:
+def test_a_batch_takes_events_up_to_the_limit(js: Driver, place: HubLocation) -> None:
     """The link accepts the size that it announces."""
     events = [{"body": "x" * 10_000}] * 120
 
@@ -60,7 +60,7 @@ def test_a_batch_takes_events_up_to_the_limit(js: Driver, place: Place) -> None:
 
 
 @judges(feature=Feature.SINGLES)
-def test_single_events_arrive_in_order(js: Driver, place: Place) -> None:
+def test_single_events_arrive_in_order(js: Driver, place: HubLocation) -> None:
     """More of them in flight than the link has credit for at once."""
     numbers = list(range(350))
 
@@ -71,7 +71,7 @@ def test_single_events_arrive_in_order(js: Driver, place: Place) -> None:
 
 
 @judges(feature=Feature.KEY)
-def test_a_key_keeps_events_together(js: Driver, place: Place) -> None:
+def test_a_key_keeps_events_together(js: Driver, place: HubLocation) -> None:
     """And readers get the key."""
     for number in range(3):
         send(js, place, number, partitionKey="device-7")
@@ -84,7 +84,7 @@ def test_a_key_keeps_events_together(js: Driver, place: Place) -> None:
 
 
 @judges(feature=Feature.PARTITION)
-def test_a_partition_gets_what_is_sent_to_it(js: Driver, place: Place) -> None:
+def test_a_partition_gets_what_is_sent_to_it(js: Driver, place: HubLocation) -> None:
     """And no other."""
     send(js, place, "zero", partitionId="0")
     send(js, place, "one", partitionId="1")
@@ -95,7 +95,7 @@ def test_a_partition_gets_what_is_sent_to_it(js: Driver, place: Place) -> None:
 
 
 @judges(feature=Feature.LARGE)
-def test_an_event_larger_than_a_frame_arrives(js: Driver, place: Place) -> None:
+def test_an_event_larger_than_a_frame_arrives(js: Driver, place: HubLocation) -> None:
     """Several frames in, several frames out, and the link continues."""
     body = "0123456789" * 70_000
 
@@ -112,7 +112,7 @@ def test_an_event_larger_than_a_frame_arrives(js: Driver, place: Place) -> None:
         pytest.param(True, marks=judges(feature=Feature.IDEMPOTENT)),
     ],
 )
-def test_the_buffered_producer_delivers_everything(js: Driver, place: Place, idempotent: bool) -> None:
+def test_the_buffered_producer_delivers_everything(js: Driver, place: HubLocation, idempotent: bool) -> None:
     """Once each, with and without idempotence."""
     sent = call(js, "sendBuffered", place, count=100, idempotent=idempotent)
 
@@ -123,7 +123,7 @@ def test_the_buffered_producer_delivers_everything(js: Driver, place: Place, ide
 
 
 @judges(feature=Feature.IDEMPOTENT)
-def test_an_idempotent_producer_goes_on_from_its_state(js: Driver, place: Place) -> None:
+def test_an_idempotent_producer_goes_on_from_its_state(js: Driver, place: HubLocation) -> None:
     """A new owner of the state counts from where the old one was."""
     first = call(js, "sendIdempotent", place, state={}, bodies=["a", "b"])
     state = {
@@ -140,7 +140,7 @@ def test_an_idempotent_producer_goes_on_from_its_state(js: Driver, place: Place)
 
 
 @judges(feature=Feature.IDEMPOTENT)
-def test_a_send_that_is_repeated_after_a_lost_connection_is_stored_once(js: Driver, place: Place) -> None:
+def test_a_send_that_is_repeated_after_a_lost_connection_is_stored_once(js: Driver, place: HubLocation) -> None:
     """What the client resends after it reconnects carries the numbers that the node has seen."""
     last = call(js, "sendIdempotentThroughDisconnect", place)
 
@@ -163,7 +163,7 @@ def test_a_send_that_is_repeated_after_a_lost_connection_is_stored_once(js: Driv
     ],
     ids=["first", "after sequence", "at sequence", "after offset", "at offset", "at time"],
 )
-def test_a_consumer_starts_where_it_asks(js: Driver, place: Place, start: dict[str, Any], first: int) -> None:
+def test_a_consumer_starts_where_it_asks(js: Driver, place: HubLocation, start: dict[str, Any], first: int) -> None:
     """Beginning, sequence number, offset and time; at or after."""
     send(js, place, *"01234", partitionId="0")
     events = call(js, "receive", place, partition="0", count=5)
@@ -176,7 +176,7 @@ def test_a_consumer_starts_where_it_asks(js: Driver, place: Place, start: dict[s
 
 
 @judges(feature=Feature.LATEST)
-def test_latest_is_what_comes_from_now_on(js: Driver, place: Place) -> None:
+def test_latest_is_what_comes_from_now_on(js: Driver, place: HubLocation) -> None:
     """What was there before is not read."""
     send(js, place, "old", partitionId="0")
 
@@ -188,7 +188,7 @@ def test_latest_is_what_comes_from_now_on(js: Driver, place: Place) -> None:
 
 @judges(feature=Feature.PREFETCH)
 @pytest.mark.parametrize(("prefetch", "batch"), [(1, 1), (10, 3), (1000, 100)])
-def test_everything_comes_whatever_is_prefetched(js: Driver, place: Place, prefetch: int, batch: int) -> None:
+def test_everything_comes_whatever_is_prefetched(js: Driver, place: HubLocation, prefetch: int, batch: int) -> None:
     """Little credit costs time, never events."""
     send(js, place, *range(30), partitionId="0")
 
@@ -199,7 +199,7 @@ def test_everything_comes_whatever_is_prefetched(js: Driver, place: Place, prefe
 
 
 @judges(feature=Feature.GROUPS)
-def test_groups_are_named_in_any_case(js: Driver, place: Place) -> None:
+def test_groups_are_named_in_any_case(js: Driver, place: HubLocation) -> None:
     """As in the service."""
     send(js, place, "a", partitionId="0")
 
@@ -219,7 +219,7 @@ def test_groups_are_named_in_any_case(js: Driver, place: Place) -> None:
     ],
 )
 def test_the_higher_owner_level_reads(
-    js: Driver, place: Place, owner: int | None, newcomer: int | None, outcome: dict[str, str | None]
+    js: Driver, place: HubLocation, owner: int | None, newcomer: int | None, outcome: dict[str, str | None]
 ) -> None:
     """Who has none gives way to who has one."""
     send(js, place, "a", partitionId="0")
@@ -230,7 +230,7 @@ def test_the_higher_owner_level_reads(
 
 
 @judges(feature=Feature.LAST_ENQUEUED)
-def test_last_enqueued_information_comes_with_events(js: Driver, place: Place) -> None:
+def test_last_enqueued_information_comes_with_events(js: Driver, place: HubLocation) -> None:
     """For lag, without asking."""
     send(js, place, *"abc", partitionId="0")
 
@@ -242,7 +242,7 @@ def test_last_enqueued_information_comes_with_events(js: Driver, place: Place) -
 
 
 @judges(feature=Feature.PROPERTIES)
-def test_properties_of_hub_and_partitions(js: Driver, place: Place) -> None:
+def test_properties_of_hub_and_partitions(js: Driver, place: HubLocation) -> None:
     """As the SDK's own types have them."""
     send(js, place, "a", "b", partitionId="0")
 
@@ -256,7 +256,7 @@ def test_properties_of_hub_and_partitions(js: Driver, place: Place) -> None:
 
 
 @judges(feature=Feature.PROCESSOR)
-def test_a_subscription_to_all_partitions_reads_them_all(js: Driver, place: Place) -> None:
+def test_a_subscription_to_all_partitions_reads_them_all(js: Driver, place: HubLocation) -> None:
     """The SDK claims the partitions one by one and reads each."""
     for partition in ("0", "1"):
         send(js, place, *range(5), partitionId=partition)

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from conformance.arena import Arena, Transport
+from conformance.conformance_node import ConformanceNode, Transport
 from conformance.driver import ClientError, Driver
 from conformance.matrix import Feature, Name
 
@@ -24,14 +24,16 @@ _EVERY_TRANSPORT = [
 class KafkaJs:
     """kafkajs, signed in as for Event Hubs."""
 
-    def __init__(self, js: Driver, arena: Arena, transport: Transport, password: str | None = None) -> None:
+    def __init__(
+        self, js: Driver, conformance_node: ConformanceNode, transport: Transport, password: str | None = None
+    ) -> None:
         is_secure = transport is Transport.TLS
         self._js = js
         self._place = {
-            "broker": arena.node.kafkas if is_secure else arena.node.kafka,
-            "ca": arena.node.ca_file if is_secure else None,
+            "broker": conformance_node.node.kafkas if is_secure else conformance_node.node.kafka,
+            "ca": conformance_node.node.ca_file if is_secure else None,
             "user": "$ConnectionString",
-            "password": password or arena.node.connection_string,
+            "password": password or conformance_node.node.connection_string,
         }
 
     def call(self, name: str, **arguments: Any) -> Any:
@@ -59,13 +61,13 @@ class KafkaJs:
 
 
 @pytest.fixture
-def kafka(js: Driver, arena: Arena) -> KafkaJs:
-    return KafkaJs(js, arena, Transport.PLAIN)
+def kafka(js: Driver, conformance_node: ConformanceNode) -> KafkaJs:
+    return KafkaJs(js, conformance_node, Transport.PLAIN)
 
 
 @pytest.fixture(params=_EVERY_TRANSPORT)
-def kafka_by_transport(request: pytest.FixtureRequest, js: Driver, arena: Arena) -> KafkaJs:
-    return KafkaJs(js, arena, request.param)
+def kafka_by_transport(request: pytest.FixtureRequest, js: Driver, conformance_node: ConformanceNode) -> KafkaJs:
+    return KafkaJs(js, conformance_node, request.param)
 
 
 @pytest.fixture
@@ -294,12 +296,12 @@ def test_records_are_deleted(kafka: KafkaJs, topic: str) -> None:
 
 
 @judges(feature=Feature.REFUSALS)
-def test_a_wrong_key_is_reported(js: Driver, arena: Arena) -> None:
+def test_a_wrong_key_is_reported(js: Driver, conformance_node: ConformanceNode) -> None:
     """Reference check 6."""
-    wrong = arena.node.connection_string.replace("SharedAccessKey=", "SharedAccessKey=x")
+    wrong = conformance_node.node.connection_string.replace("SharedAccessKey=", "SharedAccessKey=x")
 
     with pytest.raises(ClientError) as result:
-        KafkaJs(js, arena, Transport.PLAIN, wrong).ask("listTopics")
+        KafkaJs(js, conformance_node, Transport.PLAIN, wrong).ask("listTopics")
 
     assert (result.value.name, "InvalidSignature" in result.value.message) == ("KafkaJSSASLAuthenticationError", True)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from conformance.arena import Arena, Place, Transport
+from conformance.conformance_node import ConformanceNode, HubLocation, Transport
 from conformance.driver import ClientError, Driver
 from conformance.matrix import Feature, Name
 
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.foreign, pytest.mark.judges(client=Name.JS, feature=Fe
 _EVENT = [{"body": "a"}]
 
 
-def refused(js: Driver, name: str, place: Place, **arguments: Any) -> ClientError:
+def refused(js: Driver, name: str, place: HubLocation, **arguments: Any) -> ClientError:
     """The SDK's error for a refused operation."""
     with pytest.raises(ClientError) as result:
         js.call("event_hubs", name, place=place.as_arguments(), **arguments)
@@ -29,25 +29,25 @@ def refused(js: Driver, name: str, place: Place, **arguments: Any) -> ClientErro
     ],
 )
 def test_a_hub_that_is_not_there(
-    js: Driver, arena: Arena, transport: Transport, name: str, arguments: dict[str, Any]
+    js: Driver, conformance_node: ConformanceNode, transport: Transport, name: str, arguments: dict[str, Any]
 ) -> None:
     """To senders, readers and who asks."""
-    place = arena.place(transport, "nowhere")
+    place = conformance_node.place(transport, "nowhere")
 
     assert refused(js, name, place, **arguments).code == "MessagingEntityNotFoundError"
 
 
-def test_a_group_that_is_not_there(js: Driver, place: Place) -> None:
+def test_a_group_that_is_not_there(js: Driver, place: HubLocation) -> None:
     """The hub is, the group is not."""
     refusal = refused(js, "receive", place, group="nobody", partition="0", count=1)
 
     assert refusal.code == "MessagingEntityNotFoundError"
 
 
-def test_a_wrong_key(js: Driver, arena: Arena, place: Place) -> None:
+def test_a_wrong_key(js: Driver, conformance_node: ConformanceNode, place: HubLocation) -> None:
     """The name of the rule is right."""
-    name, _ = arena.root
-    wrong = arena.place(place.transport, place.hub, (name, "d3Jvbmc="))
+    name, _ = conformance_node.root
+    wrong = conformance_node.place(place.transport, place.hub, (name, "d3Jvbmc="))
 
     refusal = refused(js, "sendBatch", wrong, events=_EVENT)
 
@@ -59,10 +59,10 @@ def test_a_wrong_key(js: Driver, arena: Arena, place: Place) -> None:
     [("Listen", "sendBatch", {"events": _EVENT}), ("Send", "receive", {"partition": "0", "count": 1})],
 )
 def test_a_right_that_is_missing(
-    js: Driver, arena: Arena, place: Place, right: str, name: str, arguments: dict[str, Any]
+    js: Driver, conformance_node: ConformanceNode, place: HubLocation, right: str, name: str, arguments: dict[str, Any]
 ) -> None:
     """A reader may not send, a sender may not read; the text says which right is needed."""
-    limited = arena.place(place.transport, place.hub, arena.new_key(right))
+    limited = conformance_node.place(place.transport, place.hub, conformance_node.new_key(right))
 
     refusal = refused(js, name, limited, **arguments)
 
@@ -79,15 +79,20 @@ def test_a_right_that_is_missing(
     ],
 )
 def test_a_hub_that_is_shut(
-    js: Driver, arena: Arena, transport: Transport, status: str, name: str, arguments: dict[str, Any]
+    js: Driver,
+    conformance_node: ConformanceNode,
+    transport: Transport,
+    status: str,
+    name: str,
+    arguments: dict[str, Any],
 ) -> None:
     """By an operator."""
-    place = arena.place(transport, arena.new_hub(status=status))
+    place = conformance_node.place(transport, conformance_node.new_hub(status=status))
 
     assert refused(js, name, place, **arguments).code == "MessagingEntityDisabledError"
 
 
-def test_a_partition_that_is_not_there(js: Driver, place: Place) -> None:
+def test_a_partition_that_is_not_there(js: Driver, place: HubLocation) -> None:
     """The hub has two."""
     refusal = refused(js, "sendBatch", place, events=_EVENT, target={"partitionId": "99"})
 
@@ -95,14 +100,14 @@ def test_a_partition_that_is_not_there(js: Driver, place: Place) -> None:
 
 
 @pytest.mark.parametrize("start", [{"offset": "999999"}, {"sequenceNumber": 999999}, {"offset": "not a number"}])
-def test_a_position_that_cannot_be(js: Driver, place: Place, start: dict[str, Any]) -> None:
+def test_a_position_that_cannot_be(js: Driver, place: HubLocation, start: dict[str, Any]) -> None:
     """Past the end, or none at all."""
     refusal = refused(js, "receive", place, partition="0", count=1, start=start)
 
     assert refusal.code == "ArgumentError"
 
 
-def test_an_event_that_is_too_large(js: Driver, place: Place) -> None:
+def test_an_event_that_is_too_large(js: Driver, place: HubLocation) -> None:
     """The link stays attached, but this event is too large."""
     refusal = refused(js, "sendLarge", place, sizeBytes=1_100_000)
 
@@ -110,7 +115,7 @@ def test_an_event_that_is_too_large(js: Driver, place: Place) -> None:
     assert "1048576" in refusal.message
 
 
-def test_the_sixth_reader_of_a_partition(js: Driver, place: Place) -> None:
+def test_the_sixth_reader_of_a_partition(js: Driver, place: HubLocation) -> None:
     """A group has five readers of a partition at most."""
     js.call("event_hubs", "sendBatch", place=place.as_arguments(), events=_EVENT, target={"partitionId": "0"})
 
@@ -120,14 +125,14 @@ def test_the_sixth_reader_of_a_partition(js: Driver, place: Place) -> None:
     assert result["codes"] == [None] * 5 + ["QuotaExceededError"]
 
 
-def test_a_producer_that_was_superseded(js: Driver, place: Place) -> None:
+def test_a_producer_that_was_superseded(js: Driver, place: HubLocation) -> None:
     """The next thing that it sends is refused, and not repeated."""
     refusal = refused(js, "takeOverProducer", place)
 
     assert refusal.code == "ProducerDisconnectedError"
 
 
-def test_an_old_number_on_new_events(js: Driver, place: Place) -> None:
+def test_an_old_number_on_new_events(js: Driver, place: HubLocation) -> None:
     """A producer with a stale state must not lose events silently."""
     events = {"bodies": list("abcde"), "together": True}
     state = js.call("event_hubs", "sendIdempotent", place=place.as_arguments(), state={}, **events)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from conformance.arena import Arena, Place, Transport
+from conformance.conformance_node import ConformanceNode, HubLocation, Transport
 from conformance.driver import ClientError, Driver
 from conformance.matrix import Feature, Name
 
@@ -16,15 +16,17 @@ judges = pytest.mark.judges
 class Rhea:
     """rhea at a hub, signed in with a rule's name and key as user and password."""
 
-    def __init__(self, js: Driver, arena: Arena, place: Place, password: str | None = None) -> None:
-        name, key = arena.root
+    def __init__(
+        self, js: Driver, conformance_node: ConformanceNode, place: HubLocation, password: str | None = None
+    ) -> None:
+        name, key = conformance_node.root
         self._js = js
         self._place = {
             "host": "localhost",
             "port": place.port,
             "user": name,
             "password": password or key,
-            "ca": arena.node.ca_file if place.transport is Transport.TLS else None,
+            "ca": conformance_node.node.ca_file if place.transport is Transport.TLS else None,
             "webSocket": place.transport is Transport.WEB_SOCKET,
         }
         self._hub = place.hub
@@ -41,8 +43,8 @@ class Rhea:
 
 
 @pytest.fixture
-def rhea(js: Driver, arena: Arena, place: Place) -> Rhea:
-    return Rhea(js, arena, place)
+def rhea(js: Driver, conformance_node: ConformanceNode, place: HubLocation) -> Rhea:
+    return Rhea(js, conformance_node, place)
 
 
 @judges(feature=Feature.SINGLES)
@@ -132,10 +134,10 @@ def test_a_message_that_is_too_large_is_rejected_alone(rhea: Rhea) -> None:
 
 
 @judges(feature=Feature.REFUSALS)
-def test_a_wrong_password_is_refused(js: Driver, arena: Arena, place: Place) -> None:
+def test_a_wrong_password_is_refused(js: Driver, conformance_node: ConformanceNode, place: HubLocation) -> None:
     """At sign-in, before any link."""
     with pytest.raises(ClientError) as result:
-        Rhea(js, arena, place, password="wrong").send({"body": "a"})
+        Rhea(js, conformance_node, place, password="wrong").send({"body": "a"})
 
     assert result.value.code == "amqp:unauthorized-access"
 

@@ -6,8 +6,8 @@ from uuid import uuid4
 
 import pytest
 
-from conformance.arena import Transport, gateway_settings
 from conformance.clients import Jars, NotInstalled
+from conformance.conformance_node import Transport, gateway_settings
 from conformance.driver import Driver
 from conformance.kafka.apache import Program, client_settings, compile_java
 from conformance.kafka.jvm import Jvm

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from conformance.arena import Transport
 from conformance.clients import Jars, go_program, rust_program
+from conformance.conformance_node import Transport
 from conformance.driver import Driver
 from conformance.kafka.apache import Program, client_settings, compile_java, make_trust_store
 from conformance.kafka.kafka_clients import USER

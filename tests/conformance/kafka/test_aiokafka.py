@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from conformance.arena import Transport
+from conformance.conformance_node import Transport
 from conformance.kafka.foreign import AIOKafkaConsumer, AIOKafkaProducer, AioPlace
 from conformance.kafka.kafka_clients import aiokafka
 from conformance.matrix import Feature, Name

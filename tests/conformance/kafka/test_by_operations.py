@@ -9,8 +9,8 @@ from itertools import chain
 
 import pytest
 
-from conformance.arena import Transport
 from conformance.clients import NotInstalled
+from conformance.conformance_node import Transport
 from conformance.driver import ClientError, Driver
 from conformance.kafka.operations import DRIVEN, EVERY, JAVA, TRANSACTIONAL, WITH_GROUPS, Client, Facts, judged
 from conformance.matrix import Feature, Name

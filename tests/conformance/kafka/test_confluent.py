@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
 )
 
-from conformance.arena import Transport
+from conformance.conformance_node import Transport
 from conformance.kafka.kafka_clients import librdkafka
 from conformance.matrix import Feature, Name
 from hubmere.testing import Node

@@ -11,8 +11,8 @@ from confluent_kafka import Consumer as RdConsumer
 from confluent_kafka import KafkaException, ShareConsumer
 from confluent_kafka import Producer as RdProducer
 
-from conformance.arena import Transport
 from conformance.clients import Jars
+from conformance.conformance_node import Transport
 from conformance.driver import ClientError, Driver
 from conformance.kafka.apache import Ended, client_settings, write_settings
 from conformance.kafka.conftest import TRANSPORTS, a_driver

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from conformance.arena import Transport
+from conformance.conformance_node import Transport
 from conformance.driver import ClientError
 from conformance.kafka.apache import client_settings
 from conformance.kafka.jvm import Facts, Jvm

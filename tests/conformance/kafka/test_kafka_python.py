@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from conformance.arena import Transport
+from conformance.conformance_node import Transport
 from conformance.kafka.foreign import KafkaAdminClient, KafkaConsumer, KafkaError, KafkaProducer, NewTopic, Place
 from conformance.kafka.kafka_clients import kafka_python
 from conformance.matrix import Feature, Name

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from conformance.arena import Transport
 from conformance.clients import NotInstalled
+from conformance.conformance_node import Transport
 from conformance.kafka.apache import broker
 from conformance.kafka.kafka_clients import librdkafka
 from conformance.kafka_ecosystem import topics

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
-from conformance.arena import Transport
+from conformance.conformance_node import Transport
 from conformance.kafka.kafka_clients import librdkafka
 from conformance.matrix import Feature, Name
 from hubmere.settings import HubSetting

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from conformance.arena import Transport
 from conformance.clients import Jars, NotInstalled, java_tool, kafka_jars
+from conformance.conformance_node import Transport
 from conformance.kafka.apache import client_settings, make_trust_store
 from conformance.kafka.kafka_clients import librdkafka
 from conformance.kafka_ecosystem import spark_job, topics

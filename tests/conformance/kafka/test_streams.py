@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from conformance.arena import Transport
 from conformance.clients import NotInstalled
+from conformance.conformance_node import Transport
 from conformance.kafka.kafka_clients import librdkafka
 from conformance.kafka_ecosystem import topics
 from conformance.kafka_ecosystem.manual import pasted

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from conformance.arena import Transport
 from conformance.clients import Jars
+from conformance.conformance_node import Transport
 from conformance.driver import Driver
 from conformance.kafka.apache import Ended, client_settings, write_settings
 from conformance.kafka.conftest import a_driver

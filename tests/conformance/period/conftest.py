@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from conformance.arena import Arena
 from conformance.clients import NotInstalled, java_tool, node, period_clients
+from conformance.conformance_node import ConformanceNode
 from conformance.driver import Driver
 from conformance.kafka.apache import SHORT_LIVED, TRUST_PASSWORD, make_trust_store
 from conformance.matrix import Name
@@ -39,29 +39,32 @@ def _free_address() -> str:
 
 
 @pytest.fixture(scope="session")
-def arena() -> Iterator[Arena]:
+def conformance_node() -> Iterator[ConformanceNode]:
     """A node with its own address."""
     address = _free_address()
-    with Arena(host=address, hostname=address, amqps_port=_PORT) as running:
+    with ConformanceNode(host=address, hostname=address, amqps_port=_PORT) as running:
         yield running
 
 
-def _python(arena: Arena, _: Path) -> Driver:
+def _python(conformance_node: ConformanceNode, _: Path) -> Driver:
     command = [str(period_clients() / "python" / "bin" / "python"), str(_HERE / "driver.py")]
-    return Driver(command, {"HUBMERE_CA_FILE": arena.node.ca_file})
+    return Driver(command, {"HUBMERE_CA_FILE": conformance_node.node.ca_file})
 
 
-def _javascript(arena: Arena, _: Path) -> Driver:
-    environment = {"HUBMERE_JS_CLIENTS": str(period_clients() / "js"), "NODE_EXTRA_CA_CERTS": arena.node.ca_file}
+def _javascript(conformance_node: ConformanceNode, _: Path) -> Driver:
+    environment = {
+        "HUBMERE_JS_CLIENTS": str(period_clients() / "js"),
+        "NODE_EXTRA_CA_CERTS": conformance_node.node.ca_file,
+    }
     return Driver([node(), str(_HERE / "driver.mjs")], environment)
 
 
-def _java(arena: Arena, folder: Path) -> Driver:
+def _java(conformance_node: ConformanceNode, folder: Path) -> Driver:
     jars = f"{period_clients() / 'java'}/*"
     command = [java_tool("javac"), "-nowarn", "-d", str(folder), "-cp", jars, str(_HERE / "Driver.java")]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_SECONDS, check=False)
     assert ended.returncode == 0, ended.stderr
-    trusted = make_trust_store(folder, arena.node.ca_file)
+    trusted = make_trust_store(folder, conformance_node.node.ca_file)
     trust = [f"-Djavax.net.ssl.trustStore={trusted}", f"-Djavax.net.ssl.trustStorePassword={TRUST_PASSWORD}"]
     return Driver([java_tool("java"), *SHORT_LIVED, *trust, "-cp", f"{folder}:{jars}", "Driver"], {})
 
@@ -70,12 +73,14 @@ _MAKERS = {Name.PYTHON_1: _python, Name.JS_2: _javascript, Name.JAVA_2: _java}
 
 
 @pytest.fixture(scope="session")
-def drivers(arena: Arena, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Name, Driver]]:
+def drivers(
+    conformance_node: ConformanceNode, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[Name, Driver]]:
     """The three programs; a process starts when it is first asked."""
     with ExitStack() as running:
         try:
             yield {
-                name: running.enter_context(make(arena, tmp_path_factory.mktemp("period")))
+                name: running.enter_context(make(conformance_node, tmp_path_factory.mktemp("period")))
                 for name, make in _MAKERS.items()
             }
         except NotInstalled as reason:

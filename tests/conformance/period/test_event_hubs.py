@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from conformance.arena import Arena, Transport
+from conformance.conformance_node import ConformanceNode, Transport
 from conformance.driver import ClientError, Driver
 from conformance.matrix import Feature, Name
 
@@ -31,12 +31,12 @@ _NOT_FOUND = {
 class Sdk:
     """One SDK at one hub."""
 
-    def __init__(self, name: Name, driver: Driver, arena: Arena, hub: str) -> None:
-        rule, key = arena.root
+    def __init__(self, name: Name, driver: Driver, conformance_node: ConformanceNode, hub: str) -> None:
+        rule, key = conformance_node.root
         self.name = name
         self.hub = hub
         self._driver = driver
-        self._place = {"host": arena.node.amqps.rpartition(":")[0], "hub": hub, "name": rule, "key": key}
+        self._place = {"host": conformance_node.node.amqps.rpartition(":")[0], "hub": hub, "name": rule, "key": key}
 
     def call(self, operation: str, **arguments: Any) -> Any:
         return self._driver.call("", operation, place=self._place, **arguments)
@@ -47,9 +47,9 @@ class Sdk:
 
 
 @pytest.fixture(params=[pytest.param(name, marks=judges(client=name)) for name in _EVERY])
-def sdk(request: pytest.FixtureRequest, drivers: dict[Name, Driver], arena: Arena) -> Sdk:
+def sdk(request: pytest.FixtureRequest, drivers: dict[Name, Driver], conformance_node: ConformanceNode) -> Sdk:
     """Each SDK in turn, at a hub of its own with two partitions."""
-    return Sdk(request.param, drivers[request.param], arena, arena.new_hub())
+    return Sdk(request.param, drivers[request.param], conformance_node, conformance_node.new_hub())
 
 
 def bodies(events: list[dict[str, Any]]) -> list[str]:
@@ -131,18 +131,20 @@ def test_runtime_information_of_the_hub(sdk: Sdk) -> None:
 
 @judges(feature=Feature.REFUSALS)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=judges(client=name)) for name in _EVERY])
-def test_a_hub_that_is_not_there(drivers: dict[Name, Driver], arena: Arena, name: Name) -> None:
+def test_a_hub_that_is_not_there(drivers: dict[Name, Driver], conformance_node: ConformanceNode, name: Name) -> None:
     """In the SDK's own error."""
     with pytest.raises(ClientError) as refusal:
-        Sdk(name, drivers[name], arena, "nowhere").call("send", texts=["a"])
+        Sdk(name, drivers[name], conformance_node, "nowhere").call("send", texts=["a"])
 
     assert refusal.value.name == _NOT_FOUND[name]
 
 
 @judges(feature=Feature.PROCESSOR, client=Name.EPH)
-def test_the_event_processor_host_reads_and_checkpoints(drivers: dict[Name, Driver], arena: Arena) -> None:
+def test_the_event_processor_host_reads_and_checkpoints(
+    drivers: dict[Name, Driver], conformance_node: ConformanceNode
+) -> None:
     """With its own managers in memory; each event is checkpointed."""
-    sdk = Sdk(Name.JAVA_2, drivers[Name.JAVA_2], arena, arena.new_hub())
+    sdk = Sdk(Name.JAVA_2, drivers[Name.JAVA_2], conformance_node, conformance_node.new_hub())
     sdk.call("send_batch", texts=["a", "b", "c"], partition="0")
 
     result = sdk.call("process", count=3)
@@ -152,11 +154,11 @@ def test_the_event_processor_host_reads_and_checkpoints(drivers: dict[Name, Driv
 
 @judges(feature=Feature.PROCESSOR, client=Name.EPH)
 def test_the_event_processor_host_keeps_leases_and_checkpoints_in_the_node(
-    drivers: dict[Name, Driver], arena: Arena
+    drivers: dict[Name, Driver], conformance_node: ConformanceNode
 ) -> None:
     """With its own managers of blobs: leases are acquired and renewed, and a second host continues behind the first."""
-    sdk = Sdk(Name.JAVA_2, drivers[Name.JAVA_2], arena, arena.new_hub())
-    storage = {"storage": arena.node.blob_connection_string, "container": f"leases-{uuid.uuid4().hex}"}
+    sdk = Sdk(Name.JAVA_2, drivers[Name.JAVA_2], conformance_node, conformance_node.new_hub())
+    storage = {"storage": conformance_node.node.blob_connection_string, "container": f"leases-{uuid.uuid4().hex}"}
     sdk.call("send_batch", texts=["a", "b", "c"], partition="0")
 
     first = sdk.call("process_blobs", count=3, **storage)

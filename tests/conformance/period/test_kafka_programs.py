@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from conformance.arena import Transport
 from conformance.clients import Jars, NotInstalled
+from conformance.conformance_node import Transport
 from conformance.kafka.apache import Program, Service, client_settings, free_ports, write_settings
 from conformance.kafka.kafka_clients import librdkafka
 from conformance.kafka_ecosystem import topics

@@ -4,18 +4,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from conformance.arena import Arena
 from conformance.clients import NotInstalled
+from conformance.conformance_node import ConformanceNode
 from conformance.processors.azurite import start_azurite
 
 _END_SECONDS = 60.0
 
 
 @pytest.fixture(params=["node", "azurite"])
-def storage(request: pytest.FixtureRequest, arena: Arena) -> str:
+def storage(request: pytest.FixtureRequest, conformance_node: ConformanceNode) -> str:
     """The connection string of a storage account."""
     if request.param == "node":
-        return arena.node.blob_connection_string
+        return conformance_node.node.blob_connection_string
     azurite: str = request.getfixturevalue("azurite")
     return azurite
 

@@ -14,7 +14,7 @@ import pytest
 from azure.eventhub import EventData, EventHubProducerClient
 from azure.eventhub.extensions.checkpointstoreblob._vendor.storage.blob import ContainerClient
 
-from conformance.arena import Arena, Place, Transport
+from conformance.conformance_node import ConformanceNode, HubLocation, Transport
 from conformance.matrix import Feature, Name
 
 pytestmark = [
@@ -70,7 +70,7 @@ class Processor:
 class Publisher:
     """Publishes numbered events to every partition in turn."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: HubLocation) -> None:
         self._producer = EventHubProducerClient.from_connection_string(place.connection, eventhub_name=place.hub)
         self.sent: set[str] = set()
 
@@ -96,9 +96,9 @@ def publish_until(
     raise AssertionError("the processors did not come to it in time")
 
 
-def test_a_processor_takes_over_from_one_that_was_killed(arena: Arena, storage: str) -> None:
+def test_a_processor_takes_over_from_one_that_was_killed(conformance_node: ConformanceNode, storage: str) -> None:
     """Two share eight partitions; when one dies, the other reads them all, and no event is missed."""
-    place = arena.place(Transport.PLAIN, arena.new_hub(_PARTITIONS))
+    place = conformance_node.place(Transport.PLAIN, conformance_node.new_hub(_PARTITIONS))
     container = f"checkpoints-{uuid.uuid4().hex}"
     with ContainerClient.from_connection_string(storage, container) as blobs:
         blobs.create_container()
@@ -125,14 +125,16 @@ def test_a_processor_takes_over_from_one_that_was_killed(arena: Arena, storage: 
     assert is_complete, sorted(publisher.sent - doomed.events() - survivor.events())[:20]
 
 
-def test_eight_processors_with_kills_and_restarts_miss_no_event(arena: Arena, request: pytest.FixtureRequest) -> None:
+def test_eight_processors_with_kills_and_restarts_miss_no_event(
+    conformance_node: ConformanceNode, request: pytest.FixtureRequest
+) -> None:
     """After each kill every partition is read again by one that lives, and in the end each event was processed.
 
     With `--torture` each of the eight is killed twice.
     """
     kills = 2 * _PROCESSORS if request.config.getoption("--torture") else 2
-    place = arena.place(Transport.PLAIN, arena.new_hub(_PARTITIONS))
-    storage, container = arena.node.blob_connection_string, f"checkpoints-{uuid.uuid4().hex}"
+    place = conformance_node.place(Transport.PLAIN, conformance_node.new_hub(_PARTITIONS))
+    storage, container = conformance_node.node.blob_connection_string, f"checkpoints-{uuid.uuid4().hex}"
     with ContainerClient.from_connection_string(storage, container) as blobs:
         blobs.create_container()
     news = threading.Condition()

@@ -81,7 +81,7 @@ class NoWire:
             self.failures.append(failure)
 
 
-class Room:
+class EndpointHarness:
     """An endpoint on memory with a loop that the test turns."""
 
     def __init__(self) -> None:
@@ -146,35 +146,35 @@ class Room:
 
 
 @pytest.fixture(scope="module")
-def room() -> Iterator[Room]:
-    room = Room()
-    yield room
-    room.close()
+def harness() -> Iterator[EndpointHarness]:
+    harness = EndpointHarness()
+    yield harness
+    harness.close()
 
 
 @pytest.mark.parametrize(("api", "version"), _REQUESTS, ids=lambda value: getattr(value, "name", str(value)))
-def test_any_request_is_answered(room: Room, api: Any, version: int) -> None:
+def test_any_request_is_answered(harness: EndpointHarness, api: Any, version: int) -> None:
     """Every handler, every version, with values from the edges of their types."""
     randomness = random.Random(f"{api.name}{version}")
     for _ in range(15):
-        session, wire, client = room.connect()
+        session, wire, client = harness.connect()
         client.request(any_message(api.request, version, randomness), version)
         session.on_data(b"".join(client.data_to_send()))
-        room.turn(3)
+        harness.turn(3)
 
         assert wire.failures == []
         answers = client.receive_data(bytes(wire.sent))
         assert wire.is_closed or len(answers) + session.engine.in_flight == 1 - (client.in_flight == 0 and not answers)
         session.on_lost()
-    room.turn()
+    harness.turn()
 
 
 @given(data=st.data())
 @settings(max_examples=150, deadline=None)
-def test_damaged_requests_do_no_harm(room: Room, data: st.DataObject) -> None:
+def test_damaged_requests_do_no_harm(harness: EndpointHarness, data: st.DataObject) -> None:
     """Bytes changed, cut or repeated anywhere: what cannot be understood closes the connection."""
     api, version = data.draw(st.sampled_from(_REQUESTS))
-    session, wire, client = room.connect()
+    session, wire, client = harness.connect()
     client.request(any_message(api.request, version, random.Random(data.draw(st.integers(0, 1000)))), version)
     sound = b"".join(client.data_to_send())
     at = data.draw(st.integers(0, len(sound)))
@@ -182,8 +182,8 @@ def test_damaged_requests_do_no_harm(room: Room, data: st.DataObject) -> None:
 
     for piece in (damaged[: len(damaged) // 2], damaged[len(damaged) // 2 :]):
         session.on_data(piece)
-    room.turn(3)
+    harness.turn(3)
     session.on_lost()
-    room.turn(1)
+    harness.turn(1)
 
     assert wire.failures == []

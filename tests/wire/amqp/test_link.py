@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from hubmere.wire.amqp import Condition, EngineOptions, Link, LinkState, LocalProtocolError
 from hubmere.wire.amqp.codec.frames import HEADER_AMQP, frame
-from hubmere.wire.amqp.codec.message import FORMAT_BATCH
 from hubmere.wire.amqp.codec.performatives import (
     ACCEPTED,
     Attach,
@@ -49,6 +48,9 @@ from wire.amqp.builders import (
     kinds,
     only,
 )
+
+# The message format of an Event Hubs batch.
+_FORMAT_BATCH = 0x80013700
 
 
 def requested(data: bytes, **options: Any) -> tuple[Any, Link]:
@@ -436,11 +438,11 @@ def test_settled_and_batched_deliveries_are_distinguished() -> None:
     """A settled one gets no disposition, a batch is opened differently."""
     server, _ = a_served_link()
     data = a_transfer(b"a", delivery_id=0) + a_transfer(b"b", delivery_id=1, settled=True)
-    data += a_transfer(b"c", delivery_id=2, settled=True, message_format=FORMAT_BATCH)
+    data += a_transfer(b"c", delivery_id=2, settled=True, message_format=_FORMAT_BATCH)
 
     signals = server.receive_data(data, 0.0)
 
-    assert deliveries(signals) == [(0, 0, False, b"a"), (1, 0, True, b"b"), (2, FORMAT_BATCH, True, b"c")]
+    assert deliveries(signals) == [(0, 0, False, b"a"), (1, 0, True, b"b"), (2, _FORMAT_BATCH, True, b"c")]
     assert len(signals) == 3
 
 

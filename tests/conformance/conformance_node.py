@@ -54,7 +54,7 @@ class Transport(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class HubLocation:
     """Where a client finds a hub."""
 
     transport: Transport
@@ -71,7 +71,7 @@ class Place:
         }
 
 
-class Arena:
+class ConformanceNode:
     """A node for the length of a `with` block; `settings` override those of all tests."""
 
     def __init__(self, **settings: str | int | float | bool) -> None:
@@ -111,13 +111,13 @@ class Arena:
         keys = self._ask("POST", f"/authorizationRules/{name}/listKeys", None)
         return name, str(keys["primaryKey"])
 
-    def place(self, transport: Transport, hub: str, rule: tuple[str, str] | None = None) -> Place:
+    def place(self, transport: Transport, hub: str, rule: tuple[str, str] | None = None) -> HubLocation:
         """Where clients find a hub, with the rights of the root rule unless another is given."""
         port = self.port(transport)
         name, key = rule or self.root
         emulator = ";UseDevelopmentEmulator=true" if transport is Transport.PLAIN else ""
         connection = f"Endpoint=sb://localhost:{port}/;SharedAccessKeyName={name};SharedAccessKey={key}{emulator}"
-        return Place(transport=transport, port=port, connection=connection, hub=hub)
+        return HubLocation(transport=transport, port=port, connection=connection, hub=hub)
 
     def port(self, transport: Transport) -> int:
         """The port of a transport."""
