@@ -81,11 +81,6 @@ class Resource:
         """A hub, or a path below it: `consumergroups`, a group, `partitions`, an id."""
         return cls(fold(namespace), fold(hub), fold("/".join((hub, *below))), is_messages)
 
-    @classmethod
-    def of_publisher(cls, namespace: str, hub: str, publisher: str) -> "Resource":
-        """The path of a hub to which one publisher sends."""
-        return cls.of_hub(namespace, hub, _PUBLISHERS, publisher, is_messages=True)
-
     def __str__(self) -> str:
         """The form in which refusals name the resource."""
         return f"{self.namespace}/{self.path}" if self.path else self.namespace

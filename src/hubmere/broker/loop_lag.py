@@ -13,8 +13,6 @@ LAG_BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1
 # The longest delay is kept for each of the last periods, so that several scrapers see the same one.
 _PERIOD_SECONDS: Final = 10.0
 _PERIODS: Final = 6
-# How long a delay counts as the longest.
-LONGEST_WITHIN_SECONDS: Final = _PERIOD_SECONDS * _PERIODS
 
 
 class LoopLag:

@@ -64,11 +64,6 @@ class EmulatorNamespace:
     hubs: tuple[EmulatorHub, ...]
 
 
-def is_emulator_config(data: object) -> bool:
-    """Whether a JSON document looks like such a file."""
-    return isinstance(data, Mapping) and "UserConfig" in data
-
-
 def parse_emulator_config(data: object) -> tuple[EmulatorNamespace, ...]:
     """The namespaces of a parsed `Config.json`."""
     config = _object(data, "Config.json")

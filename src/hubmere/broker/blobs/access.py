@@ -62,9 +62,6 @@ class BlobGrant:
             raise BlobRefused(BlobErrorCode.PERMISSION_MISMATCH)
 
 
-FULL_GRANT = BlobGrant()
-
-
 def verify_signature(keys: Iterable[bytes], string_to_sign: str, signature: str) -> None:
     """Refuse a signature that none of the account's keys made."""
     text, given = string_to_sign.encode(), signature.encode()

@@ -136,10 +136,6 @@ class GroupAdministration:
             sum(position.lag for position in positions),
         )
 
-    def overviews(self, first: int = 0, limit: int = 100) -> list[GroupOverview]:
-        """A page of all groups, by id."""
-        return [self.overview(group_id) for group_id in self.group_ids()[first : first + limit]]
-
     def describe(self, group_id: str) -> GroupDescription:
         """A group with its members; refused if there is none."""
         described = self._groups.describe(group_id)

@@ -96,10 +96,6 @@ class Entities:
         """A hub by its name in any case."""
         return self._view().find_hub(namespace, name)
 
-    def find_hub_of_uid(self, uid: str) -> Hub | None:
-        """A hub by its immutable id."""
-        return self._view().hub_of_uid(uid)
-
     def groups(self, hub: Hub) -> Sequence[ConsumerGroup]:
         """The consumer groups of a hub."""
         return self._view().groups(hub)

@@ -102,11 +102,6 @@ class Lease:
         due = [claim_id for claim_id, waiting in self._waiting.items() if now >= waiting.grant_at]
         return [self._grant(claim_id) for claim_id in due]
 
-    @property
-    def next_grant_at(self) -> float | None:
-        """When `advance` has something to do."""
-        return min((waiting.grant_at for waiting in self._waiting.values()), default=None)
-
     def forget(self, claim_id: str) -> None:
         """This gateway gives up a claim; there are no more events of it."""
         self._waiting.pop(claim_id, None)

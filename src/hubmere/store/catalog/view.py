@@ -278,10 +278,6 @@ class CatalogView:
         """The checkpoints of a consumer group."""
         return self._list(Checkpoint, (hub_uid, fold(group)))
 
-    def ownerships(self, hub_uid: str, group: str) -> Sequence[Ownership]:
-        """The owners of partitions in a consumer group."""
-        return self._list(Ownership, (hub_uid, fold(group)))
-
     def find_ownership(self, hub_uid: str, group: str, partition: int) -> Ownership | None:
         """The owner of one partition in a consumer group."""
         return self._find(Ownership, (hub_uid, fold(group), partition))

@@ -195,10 +195,6 @@ class Api:
         """Whether bodies of this version are flexible."""
         return self.flexible_since is not None and version >= self.flexible_since
 
-    def request_header_version(self, version: int) -> int:
-        """2 with a tag section, 1 without (0, without a client id, only ever belonged to ControlledShutdown v0)."""
-        return 2 if self.is_flexible(version) else 1
-
     def response_header_version(self, version: int) -> int:
         """1 with a tag section, 0 without; ApiVersions stays at 0, since its reader cannot know yet (KIP-511)."""
         return 1 if self.is_flexible(version) and self.key != API_VERSIONS_KEY else 0

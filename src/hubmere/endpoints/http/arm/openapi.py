@@ -24,9 +24,6 @@ from hubmere.endpoints.http.request import Handler, Request, Routes
 
 Json = dict[str, object]
 
-# The base path of ARM resources.
-SURFACE_BASE = "/subscriptions/{subscription}/resourceGroups/{resourceGroup}/providers/Microsoft.EventHub"
-
 _NAME = re.compile(r"\{(\w+)\*?\}")
 _BATCH = "application/vnd.microsoft.servicebus.json"
 _ATOM = "application/atom+xml"

@@ -18,10 +18,6 @@ from hubmere.wire.amqp.codec.performatives import Header, Properties
 from hubmere.wire.amqp.codec.types import Buffer, Described, Symbol, ULong, Value
 from hubmere.wire.amqp.errors import LocalProtocolError
 
-# An Event Hubs batch: every data section holds one encoded message.
-FORMAT_MESSAGE = 0
-FORMAT_BATCH = 0x80013700
-
 # Body sections of one message. A batch of the largest message size holds fewer events than this in practice.
 MAX_BODY_SECTIONS = 1 << 20
 
