@@ -31,9 +31,9 @@ export NO_MKDOCS_2_WARNING := 1
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: for-everything ## make .venv with everything that the other targets need
+setup: for-everything ## create .venv with everything that the other targets need
 
-install: for-run ## make .venv with the package alone; EXTRAS="capture otel" adds extras
+install: for-run ## create .venv with the package alone; EXTRAS="capture otel" adds extras
 for-run:
 	$(INSTALL) $(EXTRAS)
 for-tests:
@@ -61,7 +61,7 @@ test-rest: for-everything foreign ## run the tests that `make test` leaves out
 
 test-all: test test-rest ## run every test: other languages' clients, the browser, clusters and short torture as well
 
-foreign: for-tests ## fetch the foreign clients and the browser that tests drive; what cannot be had is skipped
+foreign: for-tests ## fetch the foreign clients and the browser that tests use; those that cannot be fetched are skipped
 	-@$(MAKE) --no-print-directory browser
 	-@$(MAKE) --no-print-directory js-clients
 	-@$(MAKE) --no-print-directory axe
@@ -82,7 +82,7 @@ axe: for-tests ## fetch axe-core, by which the portal's pages are checked for ac
 keycloak: for-tests ## fetch Keycloak, the identity provider that tests sign in with
 	@$(BIN)/python tests/conformance/clients.py keycloak
 
-kafka-jars: for-tests ## fetch Apache Kafka: its broker, tools, clients, Connect and Streams, that tests and bench drive
+kafka-jars: for-tests ## fetch Apache Kafka: its broker, tools, clients, Connect and Streams, for tests and benchmarks
 	@$(BIN)/python tests/conformance/clients.py kafka
 
 # The portal's tests drive a real browser; without one they are left out and say so.
@@ -98,15 +98,15 @@ lint: for-lint ## check format, rules, types and import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: for-lint ## put the source into shape
+format: for-lint ## format the source
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: for-tests ## measure, beside physical limits and peers
+bench: for-tests ## run the benchmarks, with physical limits and other brokers for comparison
 	@for bench in $(filter-out bench/__init__.py,$(wildcard bench/*.py)); do \
 		name=$$(basename $$bench .py); echo "== $$name"; $(BIN)/python -m bench.$$name || exit 1; done
 
-torture: for-tests kafka-jars ## crash runs and attacks that take minutes, MirrorMaker beside a real Kafka among them
+torture: for-tests kafka-jars ## crash runs and attacks that take minutes, including MirrorMaker with a real Kafka
 	$(BIN)/python -m pytest tests/torture tests/cluster tests/attack $(addprefix tests/pipeline/,test_crash.py test_cluster.py \
 		capture/test_power_cut.py test_project.py) --torture $(ARGS)
 
@@ -121,7 +121,7 @@ docs: for-docs ## build the manual into site/
 changelog: ## render CHANGELOG.md from the fragments in changelog.d
 	@$(PYTHON) tools/changelog.py
 
-clean: ## remove everything that the other targets made, but no data folder
+clean: ## remove the files that other targets have created, but no data folder
 	rm -rf $(VENV) build dist site htmlcov .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests bench docs \( -name __pycache__ -o -name '*.egg-info' \) -prune -exec rm -rf {} +
 	find src -name '*.so' -delete

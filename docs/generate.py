@@ -68,7 +68,7 @@ def _tree() -> str:
     parts = [
         "# The source tree",
         "Every package and module of `src/hubmere`, with the first paragraph of its docstring. "
-        "[Internals](index.md) has the layers and the way of an event through them.",
+        "[Internals](index.md) has the layers and the path of an event through them.",
         "## `hubmere`",
         _modules(SOURCE),
     ]
@@ -97,7 +97,7 @@ def _summary(module: Path) -> str:
 def _settings() -> str:
     parts = [
         "# Settings",
-        "A flag stands over the environment, the environment over the file, the file over the default. The file is "
+        "Flags override the environment, which overrides the file, which overrides the default. The file is "
         f"named by `--config` or `{CONFIG_VARIABLE}`. An empty variable counts as not set; lists are separated by "
         "commas in a variable, and their flag is given once for each value. Only the value that wins is checked; "
         "everything that is wrong is reported at once.",
@@ -110,12 +110,12 @@ def _settings() -> str:
         "Each number of the [limits](limits.md) can be replaced by its name: in a table `[limits]` of the file, or by "
         f"a variable `{LIMITS_PREFIX}<NAME>`. The value `unlimited` lifts a limit.",
         "### hubs",
-        "Each table `[[hubs]]` is a hub that the node makes at start when it is not there.",
+        "Each table `[[hubs]]` is a hub that the node creates at start if it does not exist.",
         _table(["key", "allowed"], ((_code(key), kind.allowed) for key, (_, kind) in HUB_KEYS.items())),
         "### capture",
-        "The settings whose names begin with `capture_` may stand in a table `[capture]`, without that word in front.",
+        "The settings whose names begin with `capture_` may be in a table `[capture]`, without that prefix.",
         "### capture.targets",
-        "Each table `[capture.targets.NAME]` is a place that captured files may go to; hubs name it as their storage "
+        "Each table `[capture.targets.NAME]` is a destination for captured files; hubs name it as their storage "
         "account, and hubs that name none use the one called `default`. Every key also comes from a file that the key "
         f"with `_file` names, or from a variable `{TARGETS_PREFIX}<NAME>_<KEY>`.",
         _table(["key", "allowed"], ((_code(key), kind.allowed) for key, kind in TARGET_KEYS.items())),
@@ -209,7 +209,7 @@ def _errors() -> str:
     return "\n\n".join(
         [
             "# Refusals",
-            "Every way in which Hubmere says no, and how each protocol tells it. A refused call changes nothing. The "
+            "Every refusal of Hubmere, and how each protocol reports it. A refused call changes nothing. The "
             "name in the first column is what logs show.",
             _table(["refusal", "meaning", *_PROTOCOLS], _refusals(Refusal)),
         ]
@@ -246,7 +246,7 @@ def _cli() -> str:
         "Also as `python -m hubmere`. How each command ends: [exit codes](exit-codes.md). `hubmere "
         "--install-completion` teaches the shell to complete commands and flags.",
         "## Which node",
-        "Commands that speak to a node find the one on this machine by its data folder, and any other by its address. "
+        "Commands that use a node find the one on this machine by its data folder, and any other by its address. "
         "`--connection-string` stands over `--url`, that over `--data`, and each flag over its variable.",
         _table(["flag", "meaning"], _flags_named(of_a_node, _NODE_FLAGS)),
         "## How results are shown",
@@ -278,11 +278,11 @@ def _paragraphs(text: str) -> Iterator[str]:
 def _flags(command: Any) -> Iterator[list[str]]:
     own = {parameter.name for parameter in command.params}
     is_of_a_node = own >= _NODE_FLAGS
-    told = _NODE_FLAGS | _RESULT_FLAGS if own >= _RESULT_FLAGS else _NODE_FLAGS
-    yield from _flags_named(command, own - told if is_of_a_node else own)
+    shared = _NODE_FLAGS | _RESULT_FLAGS if own >= _RESULT_FLAGS else _NODE_FLAGS
+    yield from _flags_named(command, own - shared if is_of_a_node else own)
     if is_of_a_node:
         yield ["", "[Which node](#which-node)."]
-    yield ["`--help`", "Show the flags and stop."]
+    yield ["`--help`", "Show the flags and exit."]
 
 
 def _flags_named(command: Any, names: Collection[str]) -> Iterator[list[str]]:
@@ -316,11 +316,11 @@ def _metrics() -> str:
     return "\n\n".join(
         [
             "# Metrics",
-            "What `GET /metrics` tells, in the Prometheus text format, or in OpenMetrics if the Accept header asks for "
-            "it. Names are those of the service in snake case with the prefix `hubmere_`; counters end in `_total`. "
-            "Metrics of the process have the names of Prometheus client libraries. "
-            "Counters count since the node started. What concerns a namespace and none of its hubs has "
-            f"`{NAMESPACE_ONLY}` as its `eventhub`. Metrics of capture are there while a hub is captured. How to "
+            "The metrics of `GET /metrics`, in the Prometheus text format, or in OpenMetrics if the Accept header asks "
+            "for it. Names are those of the service in snake case with the prefix `hubmere_`; counters end in "
+            "`_total`. Metrics of the process have the names of Prometheus client libraries. "
+            "Counters count since the node started. Metrics of a namespace without a hub have "
+            f"`{NAMESPACE_ONLY}` as its `eventhub`. Metrics of capture exist while a hub is captured. How to "
             "collect them: [observe a node](../how-to/observe.md).",
             _table(["metric", "kind", "labels", "meaning"], rows),
         ]

@@ -1,4 +1,4 @@
-"""Holds the record of the conformance tests against the claims, and renders docs/compatibility.md.
+"""Compares the results of the conformance tests with the claims, and renders docs/compatibility.md.
 
 `python tests/conformance/report.py` writes the page, unless a claim's test failed in the last run: then it says which
 and leaves the page alone. With `--check` it also ends with an error when a claim was not proved in the last runs, a
@@ -20,20 +20,21 @@ from conformance.matrix import CLIENTS, GAPS, RESULTS, TRANSPORTS, Cell, Client,
 PAGE = Path(__file__).parents[2] / "docs" / "compatibility.md"
 _NOTE = "<!-- Made by tests/conformance/report.py from the tests beside it; run `make docs`. -->"
 _INTRODUCTION = (
-    "Unmodified foreign clients judge a node over loopback in the test suite. Each `yes` stands for at least one test "
-    "that passes with the version named here; an empty field was not tried or is nothing that the client has. What "
-    "does not pass is listed at the end with its reason."
+    "The test suite runs unmodified foreign clients against a node over loopback. Each `yes` means at least one test "
+    "that passes with the version named here; an empty field means that it was not tried, or does not exist in the "
+    "client. "
+    "Known gaps are listed at the end with their reasons."
 )
 
-# .NET has no runtime where the tests run. What its source writes and expects is held by `amqp/test_as_dotnet.py`.
+# The tests have no .NET runtime. `amqp/test_as_dotnet.py` sends what its source code sends.
 _READ_NOT_RUN = """\
 ## Azure.Messaging.EventHubs: read, not run
 
-There is no .NET where the test suite runs, so no `yes` stands for this SDK. Its source (`src/Amqp` of
-`Azure.Messaging.EventHubs` 5) was read and held against a node: a generic client sends what the SDK writes, and the
-replies must have the types that it casts to.
+The test suite has no .NET runtime, so this SDK has no `yes`. Instead its source code was read (`src/Amqp` of
+`Azure.Messaging.EventHubs` 5): a generic client sends the same frames as the SDK, and the replies must have the types
+that it expects.
 
-| of the SDK | by its source | at a node |
+| feature | in the SDK's source | on a node |
 | --- | --- | --- |
 | addresses | the path of a URL, which begins with a slash | served, tested |
 | readers | asks for settled deliveries; filter with the descriptor code 0x137000000A | served, tested |
@@ -43,10 +44,10 @@ replies must have the types that it casts to.
 | idempotent producer | producer id long, epoch short, sequence number int | the same types, read |
 | properties | partition ids an array of strings, times timestamps, numbers long | the same types, tested |
 | status of a reply | `status-code` int, `error-condition` symbol | the same types, tested |
-| a hub that is not there | told from a broken line by the text of the refusal alone | the text is there, tested |
+| a missing hub | distinguished from a broken connection only by the error text | the same text, tested |
 | tokens | one sender to `$cbs` for a connection; claims for each link by its URL | served, read |
 | idle time-out | announces 60 s | heartbeats are sent, read |
-| offsets | a reader that was cut off goes on by `x-opt-offset > <offset>` | served, tested |"""
+| offsets | a reader that was disconnected continues with `x-opt-offset > <offset>` | served, tested |"""
 
 
 # --- the record ------------------------------------------------------------------------------------------------------
@@ -56,9 +57,9 @@ def recorded() -> dict[Cell, set[str]]:
     """The results of each claim's tests in the last runs: passed, failed or skipped."""
     result: Mapping[str, Mapping[str, str]] = json.loads(RESULTS.read_bytes()) if RESULTS.exists() else {}
     results: dict[Cell, set[str]] = {}
-    names = frozenset(Name)
-    # The record may be older than the claims: results of renamed clients are ignored.
-    for entry in (entry for entry in result.values() if entry["client"] in names):
+    names, features = frozenset(Name), frozenset(Feature)
+    # The record may be older than the claims: results of renamed clients and features are ignored.
+    for entry in (one for one in result.values() if one["client"] in names and one["feature"] in features):
         cell = Cell(Name(entry["client"]), Transport(entry["transport"]), Feature(entry["feature"]))
         results.setdefault(cell, set()).add(entry["result"])
     return results

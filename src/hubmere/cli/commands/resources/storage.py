@@ -34,7 +34,7 @@ _RENEWED = Field(
     path=("keyName",),
     type=StorageKey,
     metavar=_KEYS,
-    help="Which key is made anew.",
+    help="Which key to replace.",
     is_required=True,
     read=lambda key: _KEY_NAMES.get(key, str(key)),
 )
@@ -91,7 +91,7 @@ add(
             run=list_keys, at=(_ACCOUNT,), columns=_KEY_COLUMNS,
         ),
         Verb(
-            name="renew", help="Make a key of a storage account anew; the old one is refused at once.",
+            name="renew", help="Replace a key of a storage account; the old key is refused at once.",
             run=renew_key, at=(_ACCOUNT,), fields=(_RENEWED,), columns=_KEY_COLUMNS,
         ),
     ],
