@@ -6,12 +6,14 @@ Other packages import the modules listed here; a test checks the list.
 __all__ = [
     "addresses",
     "capture",
+    "captured_files",
     "clock",
     "connection_string",
     "damage",
     "entity",
     "errors",
     "extras",
+    "facts",
     "histogram",
     "history",
     "keys",
@@ -22,6 +24,7 @@ __all__ = [
     "rights",
     "roles",
     "sas",
+    "sign_in",
     "spec",
     "tier",
 ]
