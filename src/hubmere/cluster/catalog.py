@@ -40,7 +40,7 @@ log = logging.getLogger("hubmere.cluster")
 
 # A change that loses this often is refused; each time another gateway has made progress.
 _MOST_ATTEMPTS: Final = 4
-# How long a change waits for the control log before its caller is told to try again.
+# How long a change waits for the control log before its caller gets a retriable refusal.
 ANSWER_SECONDS: Final = 10.0
 # Changes that may wait for the control log.
 MAX_PENDING: Final = 1_000

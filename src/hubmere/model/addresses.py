@@ -97,7 +97,7 @@ class Addresses:
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def bound_address_of(self, listener: str, listen_host: str) -> str | None:
-        """`host:port` by which a program on the node's own machine reaches a listener, whatever clients are told."""
+        """`host:port` by which a program on the node's own machine reaches a listener, without advertised names."""
         port: int | None = getattr(self, listener)
         host = _ANY.get(listen_host, listen_host)
         return None if port is None else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

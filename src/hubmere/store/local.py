@@ -225,7 +225,7 @@ class LocalEngine:
     def _on_removed(self, log: LogId, error: OSError | None) -> None:
         deletion = self._deletions.pop(log)
         if error is not None:
-            # Nobody is told that it is deleted, so the deletion is repeated at the next start.
+            # `on_deleted` is not called, so the deletion is repeated at the next start.
             _LOGGER.warning("log %s: cannot be deleted now: %s", log, error)
             self._existing.add(log)
         else:

@@ -114,7 +114,7 @@ class Openings:
         on_opened: Callable[[LogId, LocalLog], None],
         on_deleted: Callable[[LogId], None],
     ) -> None:
-        """`on_opened` gets each log before those who asked for it; `on_deleted` deletes one that was not finished."""
+        """`on_opened` gets each log before the requests for it do; `on_deleted` deletes one that was not finished."""
         self._folder = folder
         self._resources = resources
         self._committed_file = committed_file

@@ -18,8 +18,8 @@ class Identity:
     """The holder of a verified token, as its issuer describes it.
 
     `id` is the object id of the user or application. `ids` are all ids whose role assignments apply: that one, those of
-    its groups, and the application id if the application itself signed in. `application` is the application id, whoever
-    signed in with it.
+    its groups, and the application id if the application itself signed in. `application` is the id of the
+    application through which a user or the application itself signed in.
     """
 
     issuer: str

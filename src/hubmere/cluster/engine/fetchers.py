@@ -104,7 +104,7 @@ class Fetchers:
         try:
             await self._engine.provide(wanting.hub_uid)
         except TopicDamaged:
-            # Nothing can be fetched; readers are told by the log.
+            # Nothing can be fetched; the log refuses its readers.
             wanting.wants.clear()
         except UpstreamFailure:
             await asyncio.sleep(_PAUSE_S)

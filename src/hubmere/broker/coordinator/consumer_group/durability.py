@@ -20,7 +20,7 @@ class Durability:
     __slots__ = ("_durable", "_is_closed", "_is_writing", "_on_written", "_waiting", "_write", "changes")
 
     def __init__(self, write: Write, on_written: Callable[[], None]) -> None:
-        """`on_written` is called after each write, when those who waited for it have been answered."""
+        """`on_written` is called after each write, after the requests that waited for it have been answered."""
         self._write = write
         self._on_written = on_written
         # The number of changes so far.

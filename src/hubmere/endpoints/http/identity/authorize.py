@@ -133,7 +133,7 @@ class Authorizations:
         waiting = self._find(code, now)
         if waiting is None or waiting.user is None:
             return None
-        # A code is used once, whoever shows it.
+        # A code is used once, by any client.
         del self._pending[code]
         digest = sha256(form.get("code_verifier", "").encode(errors="replace")).digest()
         challenge = base64.urlsafe_b64encode(digest).rstrip(b"=")

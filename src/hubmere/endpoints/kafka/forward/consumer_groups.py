@@ -5,8 +5,8 @@ that changes. The cluster knows the topics under other names and ids:
 
 1. The names that a member asked for are kept as long as its connection is open. Hubs that exist are mapped, and made on
    the cluster; the others are left out.
-2. With each heartbeat the names are mapped again, because a hub may have been created or deleted meanwhile. The cluster
-   is told if the result has changed.
+2. With each heartbeat the names are mapped again, because a hub may have been created or deleted meanwhile. A changed
+   result is sent to the cluster.
 3. Regular expressions are evaluated here: the cluster's names are not those that they are written for.
 4. Partitions are named by topic ids, which are mapped both ways.
 """
