@@ -30,7 +30,9 @@ for _name in ("connect", "read", "write", "pool"):
 _HERE = Path(__file__).parent
 # Folders and files of which every test is marked; the others mark single tests.
 FULL = (
+    "cluster/test_bad_days.py",
     "cluster/test_on_kafka.py",
+    "cluster/test_snapshots.py",
     "conformance/go",
     "conformance/java",
     "conformance/js",
@@ -43,10 +45,14 @@ FULL = (
     "conformance/kafka/test_tools.py",
     "conformance/period",
     "conformance/processors",
+    "conformance/test_identity_libraries.py",
+    "conformance/test_kafka_oauthbearer.py",
+    "conformance/test_keycloak.py",
     "pipeline/capture/test_power_cut.py",
     "pipeline/test_cluster.py",
     "pipeline/test_crash.py",
     "portal/browser",
+    "store/contract/test_log_contract_on_kafka.py",
     "test_wheel.py",
     "torture",
 )
