@@ -26,7 +26,7 @@ SAMPLES: dict[str, tuple[str, object]] = {
     "cluster_sasl_password_file": (__file__, Path(__file__)),
     "cluster_tls": ("true", True),
     "cluster_tls_ca": ("ca.pem", Path("ca.pem")),
-    "cluster_start_timeout_s": ("60", 60.0),
+    "start_timeout": ("60", 60.0),
     "token_algorithms": ("RS256,ES256", ("RS256", "ES256")),
     "data": ("/srv/events", Path("/srv/events")),
     "namespace": ("contoso", "contoso"),

@@ -97,7 +97,7 @@ def test_call_of_spark_submit_has_no_secret_and_the_callers_words_last() -> None
 
     assert Path(words[0]).name == "spark-submit"
     assert words[1:3] == ("--master", "yarn")
-    assert words.index("spark.executor.memory=2g") > words.index("spark.sql.streaming.minBatchesToRetain=10")
+    assert words.index("spark.executor.memory=2g") > words.index("spark.scheduler.mode=FAIR")
     assert Path(words[-9]).parts[-3:] == ("pipeline", "capture", "__main__.py")
     assert words[-8:] == (
         "--node", "https://events.example.org:5301", "--checkpoint-location", "/shared", "--detached",

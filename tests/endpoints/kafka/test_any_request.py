@@ -128,10 +128,18 @@ class EndpointHarness:
             (SaslAuthenticateRequest(auth_bytes=token), 1),
         ):
             client.request(body, version)
-            session.on_data(b"".join(client.data_to_send()))
+            self.deliver(session, b"".join(client.data_to_send()))
         assert len(client.receive_data(bytes(wire.sent))) == 2
         wire.sent.clear()
         return session, wire, client
+
+    def deliver(self, session: KafkaSession, data: bytes) -> None:
+        """Hand bytes to a session, on the loop: a request of some milliseconds continues in a later turn."""
+
+        async def on_loop() -> None:
+            session.on_data(data)
+
+        self.loop.run_until_complete(on_loop())
 
     def turn(self, turns: int = 8) -> None:
         """Run the loop until nothing is pending."""
@@ -159,7 +167,7 @@ def test_any_request_is_answered(harness: EndpointHarness, api: Any, version: in
     for _ in range(15):
         session, wire, client = harness.connect()
         client.request(any_message(api.request, version, randomness), version)
-        session.on_data(b"".join(client.data_to_send()))
+        harness.deliver(session, b"".join(client.data_to_send()))
         harness.turn(3)
 
         assert wire.failures == []
@@ -181,7 +189,7 @@ def test_damaged_requests_do_no_harm(harness: EndpointHarness, data: st.DataObje
     damaged = sound[:at] + data.draw(st.binary(max_size=8)) + sound[at + data.draw(st.integers(0, 4)) :]
 
     for piece in (damaged[: len(damaged) // 2], damaged[len(damaged) // 2 :]):
-        session.on_data(piece)
+        harness.deliver(session, piece)
     harness.turn(3)
     session.on_lost()
     harness.turn(1)
