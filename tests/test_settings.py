@@ -142,7 +142,7 @@ def a_file(folder: Path, text: str, name: str = "hubmere.toml") -> Path:
 def with_partner(key: str, values: dict[str, str]) -> dict[str, str]:
     """Certificate and key are given together or not at all; settings of a cluster with those that it needs."""
     pair = {"tls_certificate": "tls_key", "tls_key": "tls_certificate"}
-    if key.startswith("cluster_"):
+    if key.startswith("cluster_") or key == "start_timeout":
         # What a gateway cannot do without.
         needed = ("cluster_kafka", "cluster_secret_file", "cluster_sasl_password_file")
         return {**{name: SAMPLES[name][0] for name in needed}, "store": "cluster", **values}
