@@ -40,9 +40,9 @@ PARTITIONS = 4
 STORED_BYTES = 24 * MIB
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def node() -> Iterator[Node]:
-    """A node with a small budget and some events to read."""
+    """A node with a small budget and some events to read. Each attack has its own: the last one still takes memory."""
     hub = HubSetting(name="orders", partition_count=PARTITIONS)
     with Node(hubs=[hub], settings={"memory_budget_bytes": BUDGET_BYTES, "durability": "os"}) as running:
         _store_events(running)
@@ -286,7 +286,7 @@ ATTACKS: dict[str, Callable[[Node, contextlib.ExitStack], None]] = {
 }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def usual_bytes(node: Node) -> int:
     """The memory of the node after normal requests and without an attack."""
     for probe in (kafka_produce("orders"), *PROBES.values()):
