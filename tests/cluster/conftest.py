@@ -1,4 +1,4 @@
-"""Tests that harm the cluster of their file run last, whatever the order of the others is."""
+"""Tests that harm the cluster of their file run last and in the order of the file, whatever that of the others is."""
 
 import pytest
 
@@ -7,7 +7,7 @@ import pytest
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Move them behind the other tests of their file."""
     harmful = [item for item in items if item.get_closest_marker("harmful") is not None]
-    for item in harmful:
+    for item in sorted(harmful, key=lambda item: item.location[1] or 0):
         items.remove(item)
         last = max((at for at, other in enumerate(items) if other.path == item.path), default=len(items) - 1)
         items.insert(last + 1, item)

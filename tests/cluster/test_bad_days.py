@@ -259,6 +259,7 @@ def test_a_hub_whose_topic_was_deleted_by_hand_is_damaged(cluster: Cluster, is_m
     assert eventually(lambda: is_damaged(second))
 
 
+@pytest.mark.harmful
 def test_too_few_brokers_in_sync_refuse_publications_and_serve_reads(cluster: Cluster) -> None:
     """Nothing is acknowledged that one more loss would lose; what is there can be read. Management waits likewise."""
     before = topics_of(cluster)
