@@ -1,4 +1,4 @@
-"""Snapshots of the control log, on one Kafka broker: the log is trimmed, and whoever starts later knows the same."""
+"""Snapshots of the control log, on one Kafka broker: the log is trimmed, and a later gateway has the same state."""
 
 import asyncio
 import secrets
@@ -75,7 +75,8 @@ def test_a_gateway_that_starts_after_the_log_was_trimmed_knows_the_same(broker: 
         await second.start()
         for number in range(70):
             await first.write(f"row-{number}")
-        await until(lambda: first.log.log_start > 0)
+        # Usually the first gateway trims. On a busy machine the others may have declared it dead meanwhile.
+        await until(lambda: first.log.log_start > 0 or second.log.log_start > 0)
 
         late = Gateway(broker, prefix)
         await late.start()
