@@ -170,7 +170,7 @@ def test_silent_connections_of_one_port_do_not_lock_others_out(small: Node, port
 
 
 def test_health_and_management_are_served_by_a_full_node(small: Node) -> None:
-    """All connections of all ports are in use: an operator can still connect, a publisher is told to retry."""
+    """All connections of all ports are in use: operators still connect, and publishers get a retriable refusal."""
     with contextlib.ExitStack() as stack:
         for port in _PORTS:
             for _ in range(_LIMIT):

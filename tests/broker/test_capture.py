@@ -431,7 +431,7 @@ def test_work_is_due_while_a_hub_fails(bench: CaptureBench) -> None:
 
 
 def test_windows_of_an_earlier_capture_are_not_those_of_the_next(bench: CaptureBench) -> None:
-    """Off and on again begins anew, at another event and another second."""
+    """A capture that is switched off and on starts at the event and the second of the second switch."""
     bench.capture(skip_empty=True)
     a_window(bench)
     bench.capture(enabled=False)

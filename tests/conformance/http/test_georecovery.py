@@ -40,7 +40,7 @@ class Dns:
 
 
 def shared_port() -> int:
-    """A port that is free on both addresses, below those that systems give to whoever asks for any (RFC 6335: 49152).
+    """A port that is free on both addresses, below the ports that systems choose themselves (RFC 6335: 49152).
 
     Linux begins at 32768. One of these may be taken by a connection of another test before the second node starts.
     """

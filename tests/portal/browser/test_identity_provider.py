@@ -104,7 +104,7 @@ def test_roles_decide_what_is_shown_and_allowed(person: Visitor, name: str, page
 
 
 def test_role_is_assigned_and_taken_away(person: Visitor, browser: Browser) -> None:
-    """A person without a role is told whom to ask; a role that is taken away ends the login."""
+    """A person without a role reads whom to ask for one; deleting a role assignment ends the login."""
     with browser.new_context(viewport=WINDOW, ignore_https_errors=True) as context:
         guest = Visitor(context, person.node)
         sign_in(guest, "guest")

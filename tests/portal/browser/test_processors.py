@@ -13,7 +13,7 @@ _PLACE = {
 
 
 def test_processors_are_shown_with_owner_and_lag_and_reset_after_a_preview(admin: Visitor) -> None:
-    """An owner that moves is told; the reset shows what it would write before it writes it."""
+    """The page warns of an owner that moves; a reset shows what it would write before it writes it."""
     admin.add_hub("processed")
     for _ in range(5):
         admin.rest("POST", "processed/partitions/0/messages", content=b"x")

@@ -44,7 +44,7 @@ _MAX_MEMBERS: Final = 100
 
 @dataclass(slots=True)
 class Subscription:
-    """What a member asked for, and the topics that the cluster was told."""
+    """What a member asked for, and the topics that were last sent to the cluster."""
 
     names: tuple[str, ...] = ()
     regex: str | None = None
