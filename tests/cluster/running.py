@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,29 @@ from hubmere.cli.cluster.brokers import BrokersFailed, find_jars
 
 # Three virtual machines on a busy one: far above what they need.
 START_SECONDS = 240.0
+# How long a cluster may take to do what is expected of it.
+PATIENCE_S = 90.0
 _END_SECONDS = 60.0
+# For tests that drive clients on a whole cluster.
+MARKS = [
+    pytest.mark.foreign,
+    pytest.mark.slow,
+    pytest.mark.timeout(START_SECONDS + 240),
+    # The SDKs close their connections in their own time.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    """Whether a condition becomes true."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.1)
+    return condition()
 
 
 class Cluster:

@@ -10,8 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +27,9 @@ from confluent_kafka.admin import (
 )
 
 from cluster.gateways import get, last_words, post_event, put_hub, running_gateway, start_refused
-from cluster.running import START_SECONDS, Cluster, running_cluster
+from cluster.running import MARKS, PATIENCE_S, Cluster, eventually, running_cluster
 
-pytestmark = [
-    pytest.mark.foreign,
-    pytest.mark.slow,
-    pytest.mark.timeout(START_SECONDS + 240),
-    # The SDKs close their connections in their own time.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
-PATIENCE_S = 90.0
+pytestmark = MARKS
 PREFIX = "hubmere."
 
 
@@ -48,15 +38,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with running_cluster(tmp_path_factory.mktemp("bad-days")) as running:
         yield running
         gc.collect()
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.1)
-    return condition()
 
 
 def brokers_of(cluster: Cluster) -> str:

@@ -21,18 +21,9 @@ from azure.storage.blob import ContainerClient
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from cluster.running import START_SECONDS, Cluster, running_cluster
+from cluster.running import MARKS, PATIENCE_S, Cluster, eventually, running_cluster
 
-pytestmark = [
-    pytest.mark.foreign,
-    pytest.mark.slow,
-    pytest.mark.timeout(START_SECONDS + 240),
-    # The SDKs close their connections in their own time.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
-PATIENCE_S = 90.0
+pytestmark = MARKS
 _ARM = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/default/providers/Microsoft.EventHub"
 
 
@@ -42,15 +33,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield running
         # Sockets that the SDKs left open are closed here, so that their warnings hit no test.
         gc.collect()
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.1)
-    return condition()
 
 
 def create_hub(cluster: Cluster, name: str, *, gateway: int = 0, partitions: int = 2) -> None:
