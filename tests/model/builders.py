@@ -1,4 +1,4 @@
-"""Valid entities with defaults: a test states only what matters to it."""
+"""Valid entities with defaults; a test sets only what matters to it."""
 
 from hubmere.model.entity import AccessRule, ConsumerGroup, Hub, Namespace, Rights
 from hubmere.model.names import RuleName, hub_name, namespace_name, rule_name

@@ -1,9 +1,9 @@
 """Which host names and ports a node advertises."""
 
 from hubmere.model.addresses import Addresses, AdvertisedListener
-from hubmere.model.connection_string import ConnectionString
 from hubmere.model.entity import AccessRule, Rights
 from hubmere.model.names import NamespaceName, RuleName
+from hubmere.model.security.connection_string import ConnectionString
 
 
 def addresses(*hostnames: str, advertised: tuple[AdvertisedListener, ...] = ()) -> Addresses:
@@ -23,7 +23,7 @@ def a_rule() -> AccessRule:
 
 
 def test_the_first_host_name_is_advertised_even_if_another_equals_the_namespace() -> None:
-    """In a composition the node is `hubmere` for its neighbours, and the host cannot resolve that."""
+    """In a Docker composition the node is called `hubmere` by its neighbours, and the host cannot resolve that name."""
     node = addresses("localhost", "hubmere")
 
     assert node.host_of("hubmere") == "localhost"
@@ -31,8 +31,8 @@ def test_the_first_host_name_is_advertised_even_if_another_equals_the_namespace(
     assert ConnectionString.parse(node.connection_string(a_rule(), "k")).host == "localhost"
 
 
-def test_a_listener_has_the_address_that_it_advertises() -> None:
-    """As Kafka's advertised.listeners; the others have the node's own."""
+def test_listener_has_the_address_that_it_advertises() -> None:
+    """This works like Kafka's advertised.listeners; other listeners have the node's own address."""
     advertised = (AdvertisedListener("kafka", "broker.example", 19092), AdvertisedListener("amqps", "events.example"))
     node = addresses("localhost", advertised=advertised)
 
@@ -45,14 +45,14 @@ def test_a_listener_has_the_address_that_it_advertises() -> None:
 
 
 def test_a_port_that_is_advertised_is_in_the_connection_string() -> None:
-    """A port mapping of a container gives the port another number."""
+    """The port mapping of a container changes the port."""
     node = addresses("localhost", advertised=(AdvertisedListener("amqp", "localhost", 15672),))
 
     assert ":15672" in node.emulator_connection_string(a_rule(), "k")
 
 
-def test_a_listener_that_is_off_has_no_address() -> None:
-    """Whatever the settings advertise for it."""
+def test_disabled_listener_has_no_address() -> None:
+    """This holds even if the settings advertise one."""
     node = Addresses(namespace="hubmere", advertised=(AdvertisedListener("kafka", "broker.example", 19092),))
 
     assert node.address_of("kafka") is None

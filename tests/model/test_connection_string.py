@@ -1,11 +1,11 @@
-"""Connection strings, as SDKs, scripts and people write them."""
+"""Connection strings as SDKs, scripts and users write them."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubmere.model.connection_string import ConnectionString
 from hubmere.model.errors import InvalidArgument
+from hubmere.model.security.connection_string import ConnectionString
 
 KEY = "c2VsZi1ob3N0ZWQtdGVzdC1rZXktMzItYnl0ZXMtbG9uZyE="
 
@@ -51,7 +51,7 @@ def test_emulator_literal_is_read_and_built() -> None:
 
 
 def test_signature_keeps_its_equal_signs() -> None:
-    """The first `=` splits, a token is full of others."""
+    """Only the first `=` separates key and value; a token contains more of them."""
     token = "SharedAccessSignature sr=sb%3A%2F%2Fns1&sig=abc%3D&se=1893456000&skn=send"
 
     parsed = ConnectionString.parse(f"Endpoint=sb://ns1/;SharedAccessSignature={token}")
@@ -82,7 +82,7 @@ def test_signature_keeps_its_equal_signs() -> None:
     ],
 )
 def test_broken_string_is_refused_without_repeating_a_secret(text: str, named: str) -> None:
-    """The refusal says which key is at fault, and may be logged."""
+    """The refusal names the key at fault, and may be logged."""
     with pytest.raises(InvalidArgument) as refusal:
         ConnectionString.parse(text)
 
@@ -91,14 +91,14 @@ def test_broken_string_is_refused_without_repeating_a_secret(text: str, named: s
 
 
 def test_secret_is_not_in_the_repr() -> None:
-    """What can be printed ends up in a log."""
+    """A printed value may end up in a log."""
     parsed = ConnectionString(host="h", key_name="n", key="topsecret")
 
     assert "topsecret" not in repr(parsed)
 
 
 def test_unknown_keys_are_ignored() -> None:
-    """Legacy strings carry keys that mean nothing here."""
+    """Old connection strings contain keys that have no meaning here."""
     parsed = ConnectionString.parse("Endpoint=sb://h/;TransportType=Amqp;OperationTimeout=1;RuntimePort=1")
 
     assert parsed == ConnectionString(host="h")
@@ -118,10 +118,10 @@ VALUES = st.text(st.characters(codec="utf-8", exclude_characters=";"), min_size=
     entity=st.none() | NAMES,
     emulator=st.booleans(),
 )
-def test_what_is_built_is_read_back(
+def test_connection_string_survives_a_round_trip(
     host: str, port: int | None, name: str, key: str, entity: str | None, emulator: bool
 ) -> None:
-    """Every surface hands out strings that every surface takes."""
+    """Every API returns strings that every API accepts."""
     built = ConnectionString(host=host, port=port, key_name=name, key=key, is_emulator=emulator).with_entity(entity)
 
     assert ConnectionString.parse(built.text()) == built
@@ -133,7 +133,7 @@ def test_what_is_built_is_read_back(
     tail=st.sampled_from(["", ";", " ; ", ";;"]),
 )
 def test_order_and_case_of_keys_never_matter(order: list[str], upper: list[bool], tail: str) -> None:
-    """Strings are copied, re-ordered and re-typed by people."""
+    """Users copy, reorder and retype connection strings."""
     cased = [
         name.upper() + sign + value if is_upper else name.lower() + sign + value
         for (name, sign, value), is_upper in zip((part.partition("=") for part in order), upper, strict=True)
@@ -145,8 +145,8 @@ def test_order_and_case_of_keys_never_matter(order: list[str], upper: list[bool]
 
 
 @given(st.text())
-def test_any_text_is_read_or_refused(text: str) -> None:
-    """Nothing that a peer sends may raise anything else."""
+def test_any_text_is_parsed_or_refused(text: str) -> None:
+    """No text of a client may raise another error."""
     try:
         host = ConnectionString.parse(f"Endpoint=sb://h/;{text}").host
     except InvalidArgument:

@@ -1,4 +1,4 @@
-"""Entities: status, rights and keys, and secrets that they never show."""
+"""Entities: status, rights and keys, and that secrets are not shown."""
 
 import pytest
 
@@ -20,8 +20,8 @@ STATUS_TABLE = [
 
 
 @pytest.mark.parametrize(("status", "send", "receive", "settable"), STATUS_TABLE)
-def test_status_says_what_may_happen(status: Status, send: bool, receive: bool, settable: bool) -> None:
-    """The table of the reference, row by row."""
+def test_status_decides_which_operations_are_allowed(status: Status, send: bool, receive: bool, settable: bool) -> None:
+    """The rows are those of the reference table."""
     assert (status.may_send, status.may_receive, status.is_settable) == (send, receive, settable)
 
 
@@ -39,8 +39,8 @@ def test_every_status_is_in_the_table() -> None:
         (["Manage", "Send", "Listen"], Rights.ALL),
     ],
 )
-def test_rights_are_read_by_name(names: list[str], rights: Rights) -> None:
-    """The management planes write them as words."""
+def test_rights_are_parsed_by_name(names: list[str], rights: Rights) -> None:
+    """The management APIs write them as words."""
     parsed = Rights.parse(names)
 
     assert parsed is rights
@@ -48,13 +48,13 @@ def test_rights_are_read_by_name(names: list[str], rights: Rights) -> None:
 
 
 @pytest.mark.parametrize("names", [["Manage"], ["Manage", "Send"], [], ["Write"]])
-def test_rights_that_cannot_stand_alone_are_refused(names: list[str]) -> None:
+def test_invalid_combinations_of_rights_are_refused(names: list[str]) -> None:
     """ARM rejects Manage without Send and Listen (conformance: Model 3)."""
     with pytest.raises(InvalidArgument):
         Rights.parse(names)
 
 
-def test_manage_is_as_good_as_any_right() -> None:
+def test_manage_includes_every_right() -> None:
     """Manage implies the other two."""
     assert Rights.MANAGE.allows(Rights.SEND)
     assert Rights.MANAGE.allows(Rights.LISTEN)
@@ -63,23 +63,23 @@ def test_manage_is_as_good_as_any_right() -> None:
 
 
 def test_keys_of_a_rule_are_not_in_its_repr() -> None:
-    """What can be printed ends up in a log."""
+    """A printed value may end up in a log."""
     rule = a_rule(a_namespace(), primary_key="first-secret", secondary_key="second-secret")
 
     assert "secret" not in repr(rule)
 
 
-def test_entity_key_is_the_same_in_any_case() -> None:
+def test_entity_key_is_case_insensitive() -> None:
     """Names are case-insensitive (conformance: Model 7)."""
     assert a_hub("Orders").key == a_hub("orders").key
 
 
 @pytest.mark.parametrize(("hours", "days"), [(1, 1), (24, 1), (25, 2), (168, 7), (None, -1)])
-def test_retention_in_days_never_says_less_than_the_hours(hours: int | None, days: int) -> None:
-    """The older property must not promise an earlier end."""
+def test_retention_in_days_is_never_shorter_than_the_hours(hours: int | None, days: int) -> None:
+    """The older property must not show a shorter retention."""
     assert Retention(hours=hours).days == days
 
 
-def test_only_plain_deletion_is_not_compacted() -> None:
-    """Both other policies keep the last event of a key."""
+def test_every_policy_except_delete_is_compacted() -> None:
+    """Both other policies keep the last event of each key."""
     assert [Retention(policy=policy).is_compacted for policy in CleanupPolicy] == [False, True, True]

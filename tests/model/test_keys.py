@@ -1,4 +1,4 @@
-"""Keys land where they would land in Azure."""
+"""A partition key selects the same partition as in Azure."""
 
 import pytest
 from hypothesis import given
@@ -23,8 +23,8 @@ def test_key_hash_is_that_of_the_service(key: str, expected: int) -> None:
     assert key_hash(key) == expected
 
 
-def test_remainder_truncates_as_in_the_service() -> None:
-    """A floored remainder would send keys with a negative hash elsewhere."""
+def test_remainder_is_truncated_as_in_the_service() -> None:
+    """A floored remainder would select other partitions for keys with a negative hash."""
     assert partition_of_key("FWfAT", 32) == 22341 % 32
 
 
@@ -37,8 +37,8 @@ def test_every_key_has_a_partition(key: str, count: int) -> None:
     assert partition_of_key(key, count) == chosen
 
 
-def test_empty_and_full_blocks_hash_apart() -> None:
-    """Lengths around the 12-byte block take different ways through the hash."""
+def test_keys_with_lengths_around_a_block_have_different_hashes() -> None:
+    """The hash handles lengths around its block of 12 bytes differently."""
     hashes = {key_hash("a" * n) for n in range(26)}
 
     assert len(hashes) == 26

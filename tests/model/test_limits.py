@@ -1,4 +1,4 @@
-"""Limits at work: what each tier takes at its limit, and refuses one step behind it."""
+"""Limits: each tier accepts a value at its limit and refuses the next one."""
 
 import ast
 from collections.abc import Callable
@@ -47,7 +47,7 @@ def _all_partitions(tier: Tier, count: int) -> None:
 
 
 def _groups(tier: Tier, count: int) -> None:
-    """So many groups, `$Default` among them."""
+    """As many groups, including `$Default`."""
     hub, default = a_hub_and_group(namespace=a_namespace(tier=tier))
     if count > 1:
         existing = [default] * (count - 1)
@@ -110,7 +110,7 @@ def _grown(tier: Tier, count: int) -> None:
     spec.apply_hub_spec(namespace, hub, wish, limits(tier), existing=[hub], now_ms=NOW_MS)
 
 
-# Limit, tier, what uses it, the last number that is taken (None: none is) and the first that is refused.
+# Limit, tier, function that uses it, the largest accepted number (None: nothing is accepted), the first refused number.
 ROWS: list[tuple[str, Tier, Callable[[Tier, int], None], int | None, int | None]] = [
     ("hubs_per_namespace", BASIC, _hubs, 10, 11),
     ("hubs_per_namespace", STANDARD, _hubs, 10, 11),
@@ -154,7 +154,7 @@ ROWS: list[tuple[str, Tier, Callable[[Tier, int], None], int | None, int | None]
     ("has_kafka", BASIC, _with_kafka, None, 1),
     ("has_kafka", STANDARD, _with_kafka, 1, None),
 ]
-# Limits of what runs, and the file with the test of the part that holds to them.
+# Limits of running parts, and the file with the test of the part that enforces them.
 ELSEWHERE = {
     "publication_bytes": "tests/endpoints/amqp/test_publishing.py",
     "namespaces": "tests/broker/test_manage.py",
@@ -176,7 +176,9 @@ ELSEWHERE = {
 @pytest.mark.parametrize(
     ("tier", "use", "taken", "refused"), [row[1:] for row in ROWS], ids=[f"{row[0]}-{row[1]}" for row in ROWS]
 )
-def test_limit_is_held_to(tier: Tier, use: Callable[[Tier, int], None], taken: int | None, refused: int | None) -> None:
+def test_limit_is_enforced(
+    tier: Tier, use: Callable[[Tier, int], None], taken: int | None, refused: int | None
+) -> None:
     """The last number that the service accepts is accepted, the next one is refused."""
     if taken is not None:
         use(tier, taken)
@@ -185,8 +187,8 @@ def test_limit_is_held_to(tier: Tier, use: Callable[[Tier, int], None], taken: i
             use(tier, refused)
 
 
-def test_every_limit_is_enforced_or_said_not_to_be() -> None:
-    """A number in the manual that nothing holds to is a false promise."""
+def test_every_limit_is_enforced_or_documented_as_not_enforced() -> None:
+    """A limit in the manual that nothing enforces is a false promise."""
     root = Path(__file__).parents[2]
     tested = {row[0] for row in ROWS} | ELSEWHERE.keys() | STATED_ONLY
 
@@ -195,7 +197,7 @@ def test_every_limit_is_enforced_or_said_not_to_be() -> None:
 
 
 ROOT = Path(__file__).parents[2]
-# The checks of limits, and where their calls name the setting.
+# Functions that check limits, and the argument that names the setting.
 _CHECKS = {"check_limit": 3, "check_count": 3, "check_range": 4, "LimitReached": 2}
 
 # --- how to lift a limit ---------------------------------------------------------------------------------------------
@@ -209,14 +211,14 @@ _CHECKS = {"check_limit": 3, "check_count": 3, "check_range": 4, "LimitReached":
     ],
 )
 def test_a_refusal_names_the_setting_that_lifts_the_limit(refusal: LimitReached) -> None:
-    """The operator may change it, which is not possible in the service."""
+    """The operator can change it, unlike in the service."""
     assert refusal.setting in Limits.__dataclass_fields__
     assert f"limits.{refusal.setting}" in refusal.text()
     assert "--as unlimited" in refusal.text()
 
 
 def test_every_limit_that_is_checked_is_named_by_its_setting() -> None:
-    """The name of a setting in a check is a field of the table, or the hint would lead nowhere."""
+    """A name in a check must be a field of the table, otherwise the hint would be wrong."""
     named: set[str] = set()
     for path in (ROOT / "src" / "hubmere").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -230,7 +232,7 @@ def test_every_limit_that_is_checked_is_named_by_its_setting() -> None:
 
 
 def test_a_refusal_above_a_limit_names_the_setting() -> None:
-    """A range refuses a value of the client's; its upper end is the node's."""
+    """The value comes from the client, but the upper limit is a setting of the node."""
     with pytest.raises(InvalidArgument, match=r"between 1 and 32; the setting limits\.partitions_per_hub changes it"):
         check_range("partition count", 33, 1, 32, "partitions_per_hub")
     with pytest.raises(InvalidArgument) as below:

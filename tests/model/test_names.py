@@ -77,8 +77,8 @@ def test_name_inside_the_rules_is_kept_as_given(kind: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "text"), REFUSED)
-def test_name_outside_the_rules_is_refused_with_what_is_allowed(kind: str, text: str) -> None:
-    """Whoever chose the name must learn the rule from the refusal."""
+def test_refusal_of_an_invalid_name_states_the_rule(kind: str, text: str) -> None:
+    """The user must learn the rule from the refusal."""
     with pytest.raises(InvalidName) as refusal:
         PARSERS[kind](text)
 
@@ -86,13 +86,13 @@ def test_name_outside_the_rules_is_refused_with_what_is_allowed(kind: str, text:
 
 
 @pytest.mark.parametrize("text", ["$Default", "$default", "$DEFAULT"])
-def test_default_group_is_known_in_any_case(text: str) -> None:
+def test_default_group_is_recognised_in_any_case(text: str) -> None:
     """Clients write it in several ways, blob stores lowercase it."""
     assert names.group_name(text) == "$Default"
 
 
 @given(st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,40}[A-Za-z0-9])?", fullmatch=True))
-def test_every_name_of_the_hub_grammar_is_taken_and_found_in_any_case(text: str) -> None:
+def test_every_name_of_the_hub_grammar_is_accepted_and_case_insensitive(text: str) -> None:
     """The grammar of the reference is the grammar of the code."""
     name = names.hub_name(text)
 
@@ -101,8 +101,8 @@ def test_every_name_of_the_hub_grammar_is_taken_and_found_in_any_case(text: str)
 
 @given(st.sampled_from(sorted(PARSERS)), st.text(max_size=300))
 @example("hub", "a\n")
-def test_any_text_is_taken_whole_or_refused(kind: str, text: str) -> None:
-    """No text may crash a parser or be changed silently."""
+def test_any_text_is_accepted_unchanged_or_refused(kind: str, text: str) -> None:
+    """No text may cause another error or be changed silently."""
     try:
         parsed = PARSERS[kind](text)
     except InvalidName as refusal:

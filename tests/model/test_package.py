@@ -6,7 +6,7 @@ import hubmere.model
 
 
 def test_package_lists_every_module_it_has() -> None:
-    """A module that is not listed is not meant to be used; a listed name that does not exist misleads."""
+    """An unlisted module is not part of the interface; a listed name that does not exist is misleading."""
     folder = Path(hubmere.model.__file__).parent
 
     modules = [path.stem for path in folder.glob("*.py") if path.stem != "__init__"]

@@ -85,7 +85,7 @@ def test_default_group_cannot_be_deleted() -> None:
 
 
 def test_partition_count_of_a_standard_hub_is_fixed() -> None:
-    """Conformance: Model 6, the refusing half."""
+    """Conformance: Model 6, for Standard."""
     namespace = a_namespace()
     hub = a_hub(namespace=namespace)
 
@@ -94,7 +94,7 @@ def test_partition_count_of_a_standard_hub_is_fixed() -> None:
 
 
 def test_partition_count_of_a_premium_hub_grows_and_never_shrinks() -> None:
-    """Conformance: Model 6, the growing half; the uid stays, so the old events stay where they were."""
+    """Conformance: Model 6, for Premium; the id of the hub stays, so stored events stay in their partitions."""
     namespace = a_namespace(tier=Tier.PREMIUM)
     hub = a_hub(namespace=namespace)
     premium = limits(Tier.PREMIUM)
@@ -106,8 +106,8 @@ def test_partition_count_of_a_premium_hub_grows_and_never_shrinks() -> None:
         spec.apply_hub_spec(namespace, grown, HubSpec(partition_count=4), premium, existing=[grown], now_ms=NOW_MS)
 
 
-def test_change_replaces_settings_but_keeps_what_cannot_be_omitted() -> None:
-    """An update replaces: omitted properties fall back to defaults, partitions and policy stay."""
+def test_update_replaces_settings_but_keeps_partitions_and_policy() -> None:
+    """Omitted properties get their defaults; partition count and cleanup policy cannot be omitted."""
     namespace = a_namespace()
     wish = HubSpec(partition_count=2, retention_hours=5, user_metadata="x", cleanup_policy=CleanupPolicy.DELETE)
     hub = a_hub(namespace=namespace, spec=wish)
@@ -120,8 +120,8 @@ def test_change_replaces_settings_but_keeps_what_cannot_be_omitted() -> None:
     assert changed.status is Status.DISABLED
 
 
-def test_hub_fulfils_its_own_wish() -> None:
-    """Starting from `of`, one property changes and the others stay."""
+def test_spec_of_a_hub_gives_the_same_hub() -> None:
+    """A spec made by `of` changes one property and keeps the others."""
     namespace = a_namespace()
     capture = CaptureDescription(enabled=True, interval_s=60)
     hub = a_hub(namespace=namespace, spec=HubSpec(retention_hours=5, user_metadata="x", capture=capture))
@@ -132,7 +132,7 @@ def test_hub_fulfils_its_own_wish() -> None:
     assert changed == replace(hub, status=Status.SEND_DISABLED)
 
 
-def test_namespace_fulfils_its_own_wish() -> None:
+def test_spec_of_a_namespace_gives_the_same_namespace() -> None:
     """The same for namespaces."""
     wish = NamespaceSpec(capacity=2, auto_inflate=True, maximum_throughput_units=4, tags={"a": "b"})
     namespace = a_namespace(spec=wish)
@@ -168,7 +168,7 @@ REFUSED_HUBS: list[tuple[Tier, HubSpec, type[Exception]]] = [
 
 @pytest.mark.parametrize(("tier", "wish", "refusal"), REFUSED_HUBS)
 def test_hub_outside_the_limits_is_refused(tier: Tier, wish: HubSpec, refusal: type[Exception]) -> None:
-    """Ranges of the reference and of the tier."""
+    """The ranges are those of the reference and of the tier."""
     namespace = a_namespace(tier=tier)
 
     with pytest.raises(refusal):
@@ -188,7 +188,7 @@ def test_archive_name_format_needs_all_nine_tokens() -> None:
     assert refusal.value.allowed == "it lacks {Second}"
 
 
-def test_capture_that_is_off_is_kept_as_it_is() -> None:
+def test_disabled_capture_is_stored_unchecked() -> None:
     """The portal stores an incomplete description; it is checked when Capture is enabled."""
     off = CaptureDescription(enabled=False, interval_s=1)
 
@@ -196,7 +196,7 @@ def test_capture_that_is_off_is_kept_as_it_is() -> None:
 
 
 def test_compacted_hub_keeps_events_for_ever_and_cannot_change_its_policy() -> None:
-    """Compaction is chosen when the hub is made."""
+    """Compaction can only be chosen when the hub is created."""
     namespace = a_namespace()
     hub = a_hub(namespace=namespace, spec=HubSpec(cleanup_policy=CleanupPolicy.COMPACT))
 
@@ -212,7 +212,7 @@ def test_basic_hub_keeps_events_for_one_day_by_default() -> None:
 
 
 def test_eleventh_hub_of_a_standard_namespace_is_refused() -> None:
-    """Ten hubs per namespace, overridable."""
+    """A namespace has ten hubs, and a setting can change that."""
     namespace = a_namespace()
     ten = [a_hub(f"eh{number}", namespace=namespace) for number in range(10)]
     one_more = (namespace, hub_name("one-more"), HubSpec())
@@ -246,7 +246,7 @@ def test_twenty_first_group_is_refused_and_default_counts() -> None:
         spec.new_group(hub, group_name("x"), limits(Tier.BASIC), existing=[group], now_ms=NOW_MS)
 
 
-def test_group_metadata_is_replaced_within_its_limit() -> None:
+def test_group_metadata_is_replaced_and_limited() -> None:
     """1024 characters."""
     _, group = a_hub_and_group()
 
@@ -256,7 +256,7 @@ def test_group_metadata_is_replaced_within_its_limit() -> None:
 
 
 @pytest.mark.parametrize("which", list(KeyKind))
-def test_regenerating_one_key_leaves_the_other(which: KeyKind) -> None:
+def test_regenerating_one_key_keeps_the_other(which: KeyKind) -> None:
     """Both keys are valid at once, so that one can be rotated while the other is in use."""
     rule = a_rule(a_namespace())
 
@@ -267,8 +267,8 @@ def test_regenerating_one_key_leaves_the_other(which: KeyKind) -> None:
     assert (changed.secondary_key != rule.secondary_key) is not is_primary
 
 
-def test_key_can_be_brought_but_not_of_any_length() -> None:
-    """`regenerateKeys` takes a value; the refusal does not repeat it."""
+def test_key_can_be_chosen_within_a_length() -> None:
+    """`regenerateKeys` accepts a key; the refusal does not repeat it."""
     rule = a_rule(a_namespace())
 
     assert spec.with_new_key(rule, KeyKind.PRIMARY, now_ms=NOW_MS, key="mine").primary_key == "mine"
@@ -278,7 +278,7 @@ def test_key_can_be_brought_but_not_of_any_length() -> None:
 
 
 def test_rule_with_other_rights_keeps_its_keys() -> None:
-    """Changing rights must not break clients with a key."""
+    """Changing rights must not break clients that use a key."""
     rule = a_rule(a_hub(), rights=Rights.SEND)
 
     changed = spec.with_rights(rule, Rights.LISTEN, now_ms=NOW_MS)
@@ -303,12 +303,12 @@ REFUSED_NAMESPACES: list[tuple[Tier, NamespaceSpec, type[Exception]]] = [
 
 @pytest.mark.parametrize(("tier", "wish", "refusal"), REFUSED_NAMESPACES)
 def test_namespace_outside_the_limits_is_refused(tier: Tier, wish: NamespaceSpec, refusal: type[Exception]) -> None:
-    """Ranges of the reference and of the tier."""
+    """The ranges are those of the reference and of the tier."""
     with pytest.raises(refusal):
         a_namespace(tier=tier, spec=wish)
 
 
-def test_tier_of_a_namespace_stays() -> None:
+def test_tier_of_a_namespace_cannot_change() -> None:
     """Standard to Premium needs a new namespace, as in the service."""
     namespace = a_namespace()
 
@@ -316,8 +316,8 @@ def test_tier_of_a_namespace_stays() -> None:
         spec.apply_namespace_spec(namespace, NamespaceSpec(tier=Tier.PREMIUM), limits(), now_ms=NOW_MS)
 
 
-def test_network_rules_are_kept_within_their_limits() -> None:
-    """128 masks, each an address or a block."""
+def test_number_of_network_rules_is_limited() -> None:
+    """There may be 128 masks, each an address or a block."""
     namespace = a_namespace()
     rules = NetworkRuleSet(default_action=DefaultAction.DENY, ip_masks=("10.0.0.0/8", "::1", "10.1.2.3/16"))
 
@@ -333,8 +333,8 @@ def test_network_rules_are_kept_within_their_limits() -> None:
         spec.with_network_rules(a_namespace(tier=Tier.BASIC), rules, limits(Tier.BASIC), now_ms=NOW_MS)
 
 
-def test_application_group_needs_the_tier_an_identity_and_few_policies() -> None:
-    """Premium and above; four policies at most."""
+def test_application_group_needs_a_tier_an_identity_and_at_most_four_policies() -> None:
+    """The tier is Premium or higher."""
     policy = ThrottlingPolicy(name="p", metric=ThrottlingMetric.INCOMING_MESSAGES, rate_per_s=10)
     group = ApplicationGroup(
         namespace=a_namespace().name,
@@ -357,8 +357,8 @@ def test_application_group_needs_the_tier_an_identity_and_few_policies() -> None
         )
 
 
-def test_log_settings_stay_when_another_api_replaces_a_hub() -> None:
-    """Only Kafka has words for them."""
+def test_log_settings_are_kept_when_another_api_replaces_a_hub() -> None:
+    """Only Kafka can express them."""
     namespace, own = a_namespace(), LogSettings(segment_ms=60_000)
     hub = replace(a_hub(), log_settings=own)
 
@@ -367,8 +367,8 @@ def test_log_settings_stay_when_another_api_replaces_a_hub() -> None:
     assert changed.log_settings == own
 
 
-def test_log_settings_beyond_a_lowered_limit_do_not_hinder_other_changes() -> None:
-    """A node may be started with lower limits than a hub was made with."""
+def test_log_settings_above_a_lowered_limit_do_not_prevent_other_changes() -> None:
+    """A node may be started with lower limits than those at the creation of a hub."""
     namespace, own = a_namespace(), LogSettings(max_message_bytes=10 * limits().publication_bytes)
     hub = replace(a_hub(), log_settings=own)
 
@@ -390,7 +390,7 @@ def test_log_settings_beyond_a_lowered_limit_do_not_hinder_other_changes() -> No
     ],
 )
 def test_log_settings_out_of_range_are_refused(wanted: LogSettings) -> None:
-    """With the range."""
+    """The refusal names the range."""
     with pytest.raises(InvalidArgument, match=r"between|at least"):
         spec.new_hub(
             a_namespace(), hub_name("fresh"), HubSpec(log_settings=wanted), limits(), existing=[], now_ms=NOW_MS

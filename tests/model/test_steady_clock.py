@@ -1,4 +1,4 @@
-"""The clock that does not jump: small corrections are followed, steps only when they last."""
+"""The steady clock: it follows small corrections at once, and larger steps only if they last."""
 
 import pytest
 
@@ -9,7 +9,7 @@ START_MS = 1_700_000_000_000
 
 
 class Machine:
-    """A machine whose clocks a test moves."""
+    """A machine whose clocks are set by the test."""
 
     def __init__(self) -> None:
         self.wall_ms = START_MS
@@ -47,7 +47,7 @@ def test_small_corrections_are_followed_at_once() -> None:
 
 
 @pytest.mark.parametrize("step_ms", [YEARS_MS, -YEARS_MS, 3_600_000, -60_000])
-def test_a_step_that_goes_away_has_had_no_effect(step_ms: int) -> None:
+def test_temporary_step_has_no_effect(step_ms: int) -> None:
     """Ten years ahead for six seconds must have no effect."""
     machine = Machine()
     clock = a_clock(machine)
@@ -67,8 +67,8 @@ def test_a_step_that_goes_away_has_had_no_effect(step_ms: int) -> None:
     assert (back_ms, clock.step_ms) == (START_MS + 7_000, 0)
 
 
-def test_a_step_that_lasts_is_a_correction() -> None:
-    """Machines start with wrong clocks, and someone sets them right."""
+def test_lasting_step_is_a_correction() -> None:
+    """Machines start with wrong clocks, which are corrected later."""
     machine = Machine()
     clock = a_clock(machine, confirm_s=300)
     machine.wall_ms += YEARS_MS
@@ -84,7 +84,7 @@ def test_a_step_that_lasts_is_a_correction() -> None:
 
 
 def test_a_clock_that_keeps_jumping_is_never_confirmed() -> None:
-    """Only a time that stays can be the right one."""
+    """Only a stable time can be the right one."""
     machine = Machine()
     clock = a_clock(machine, confirm_s=300)
     for number in range(20):
@@ -96,8 +96,8 @@ def test_a_clock_that_keeps_jumping_is_never_confirmed() -> None:
     assert clock.now_ms() == START_MS + 20 * 60_000
 
 
-def test_a_machine_that_was_suspended_is_believed_when_it_wakes_up() -> None:
-    """The time in suspension has passed for everybody else."""
+def test_time_is_accepted_after_a_suspension() -> None:
+    """Time has passed for all other machines."""
     machine = Machine()
     clock = a_clock(machine)
     machine.wall_ms += 7_200_000
@@ -107,8 +107,8 @@ def test_a_machine_that_was_suspended_is_believed_when_it_wakes_up() -> None:
     assert clock.step_ms == 0
 
 
-def test_a_step_between_two_runs_is_judged_like_any_other() -> None:
-    """A restart must not be a way around."""
+def test_step_between_two_runs_is_treated_like_any_other() -> None:
+    """A restart must not bypass the check."""
     machine = Machine()
     anchor = a_clock(machine).anchor
     machine.run(60)

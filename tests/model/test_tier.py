@@ -5,7 +5,7 @@ import pytest
 from hubmere.model.errors import InvalidArgument
 from hubmere.model.tier import GIB, MIB, TIB, UNLIMITED, LimitsBook, Profile, Tier, limits_for
 
-# The quotas page, row by row: field, Basic, Standard, Premium, Dedicated.
+# Rows of the service's quotas page: field, Basic, Standard, Premium, Dedicated.
 QUOTAS: list[tuple[str, object, object, object, object]] = [
     ("publication_bytes", 262_144, 1_048_576, 1_048_576, 1_048_576),
     ("namespaces", 1000, 1000, 1000, 1000),
@@ -54,7 +54,7 @@ def test_every_limit_has_a_row_here() -> None:
 
 @pytest.mark.parametrize("row", QUOTAS, ids=lambda row: row[0])
 def test_each_tier_has_the_numbers_of_the_quotas_page(row: tuple[str, object, object, object, object]) -> None:
-    """The table is the service's, not ours."""
+    """The numbers are those of the service."""
     name, *wanted = row
 
     found = [getattr(limits_for(Profile.STANDARD, tier), name) for tier in Tier]
@@ -70,14 +70,14 @@ def test_premium_counts_grow_with_capacity() -> None:
 
 
 def test_standard_counts_do_not_grow_with_capacity() -> None:
-    """More throughput units buy no more hubs."""
+    """More throughput units do not increase the number of hubs."""
     standard = limits_for(Profile.STANDARD)
 
     assert (standard.hubs(4), standard.all_connections(4), standard.partitions(4)) == (10, 5000, None)
 
 
-def test_the_developer_profile_has_standard_shapes_and_no_throttle() -> None:
-    """For tests that must not pass where the service would refuse, and that nothing slows down."""
+def test_developer_profile_has_the_limits_of_standard_without_throttling() -> None:
+    """Tests must not pass where the service would refuse, but must not be slowed down."""
     default = limits_for(Profile.DEVELOPER)
     standard = limits_for(Profile.STANDARD)
 
@@ -87,8 +87,8 @@ def test_the_developer_profile_has_standard_shapes_and_no_throttle() -> None:
     assert (standard.ingress_events_per_unit, standard.egress_events_per_unit) == (1000, 4096)
 
 
-def test_unlimited_profile_has_no_limit_but_those_of_the_format() -> None:
-    """A publication must fit a record batch, a partition costs a directory; nothing else is bounded."""
+def test_unlimited_profile_has_only_the_limits_of_the_format() -> None:
+    """A publication must fit a record batch, and a partition needs a directory; there is no other limit."""
     limits = limits_for(Profile.UNLIMITED, Tier.BASIC)
 
     bounded = {name for name in UNLIMITED.__dataclass_fields__ if type(getattr(limits, name)) is int}
@@ -111,7 +111,7 @@ def test_unlimited_profile_has_no_limit_but_those_of_the_format() -> None:
     ],
 )
 def test_single_number_is_overridden_by_its_name(name: str, value: int | str, wanted: object) -> None:
-    """Every limit can be set alone, from a file or from the environment."""
+    """Every limit can be set separately, in a file or in the environment."""
     limits = limits_for(overrides={name: value})
 
     assert getattr(limits, name) == wanted
@@ -129,16 +129,16 @@ def test_single_number_is_overridden_by_its_name(name: str, value: int | str, wa
         ("partitions_may_grow", "perhaps"),
     ],
 )
-def test_override_that_makes_no_sense_is_refused_by_name(name: str, value: int | str) -> None:
-    """A typing error in a settings file must not pass in silence."""
+def test_invalid_override_is_refused_by_name(name: str, value: int | str) -> None:
+    """A typing error in a settings file must be reported."""
     with pytest.raises(InvalidArgument) as refusal:
         limits_for(overrides={name: value})
 
     assert name in refusal.value.text()
 
 
-def test_book_holds_each_namespace_to_its_own_tier() -> None:
-    """One node may carry namespaces of several tiers; overrides hold for all."""
+def test_each_namespace_has_the_limits_of_its_tier() -> None:
+    """One node may have namespaces of several tiers; overrides apply to all."""
     book = LimitsBook(profile=Profile.STANDARD, overrides={"rules_per_entity": 3})
 
     assert book.default_tier is Tier.STANDARD
@@ -149,8 +149,8 @@ def test_book_holds_each_namespace_to_its_own_tier() -> None:
 # --- a node without a setting ----------------------------------------------------------------------------------------
 
 
-def test_a_node_without_a_setting_has_the_message_limits_and_no_quotas() -> None:
-    """A self-hosted node gains nothing by refusing the eleventh hub; an application must still fit the service."""
+def test_default_profile_has_the_message_limits_and_no_quotas() -> None:
+    """A self-hosted node need not refuse the eleventh hub, but an application must still work with the service."""
     opened = limits_for(Profile.OPEN)
 
     assert opened.publication_bytes == MIB
@@ -163,8 +163,8 @@ def test_a_node_without_a_setting_has_the_message_limits_and_no_quotas() -> None
     assert opened.partitions_may_grow
 
 
-def test_a_basic_namespace_of_a_node_without_a_setting_keeps_its_features() -> None:
-    """A user of the tier expects its missing features."""
+def test_basic_namespace_with_the_default_profile_lacks_the_features_of_its_tier() -> None:
+    """A user of the tier expects that these features are missing."""
     opened = limits_for(Profile.OPEN, Tier.BASIC)
 
     assert opened.publication_bytes == 256 * 1024

@@ -1,30 +1,23 @@
 """Entities, names, limits and refusals that all packages share; knows no protocol, no file and no network.
 
-Other packages import the modules listed here; a test checks the list.
+Other packages import the modules and packages listed here; a test checks the list.
 """
 
 __all__ = [
     "addresses",
     "capture",
-    "captured_files",
     "clock",
-    "connection_string",
-    "damage",
     "entity",
     "errors",
     "extras",
     "facts",
-    "histogram",
-    "history",
     "keys",
+    "monitoring",
     "names",
     "offsets",
     "position",
     "receipt",
-    "rights",
-    "roles",
-    "sas",
-    "sign_in",
+    "security",
     "spec",
     "tier",
 ]

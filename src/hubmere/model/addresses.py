@@ -3,9 +3,9 @@
 from base64 import b64encode
 from dataclasses import dataclass
 
-from hubmere.model.connection_string import ConnectionString
 from hubmere.model.entity import AccessRule
 from hubmere.model.names import fold
+from hubmere.model.security.connection_string import ConnectionString
 
 # The port that SDKs use when a connection string names none.
 _DEFAULT_AMQPS_PORT = 5671

@@ -20,8 +20,8 @@ from hubmere.model.names import (
     RuleName,
     fold,
 )
-from hubmere.model.rights import Rights as Rights
-from hubmere.model.roles import RoleAssignment as RoleAssignment
+from hubmere.model.security.rights import Rights as Rights
+from hubmere.model.security.roles import RoleAssignment as RoleAssignment
 from hubmere.model.tier import HOURS_PER_DAY, Tier
 
 Key = tuple[str, ...]
@@ -238,6 +238,8 @@ class CaptureDescription:
     interval_s: int = 300
     size_limit_bytes: int = 314_572_800
     skip_empty: bool = False
+    # Whether readers get events that only captured files still hold.
+    cold_reads: bool = False
     destination: CaptureDestination = CaptureDestination()
 
 
@@ -291,6 +293,11 @@ class Hub:
     def is_captured(self) -> bool:
         """Whether its events are captured as files."""
         return self.capture is not None and self.capture.enabled
+
+    @property
+    def has_cold_reads(self) -> bool:
+        """Whether readers get events that only captured files still hold; capture itself may be off by now."""
+        return self.capture is not None and self.capture.cold_reads
 
     @property
     def captured_since(self) -> CaptureStart:

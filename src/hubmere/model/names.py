@@ -84,6 +84,13 @@ STORAGE_ACCOUNT_RULE = NameRule(
     pattern=re.compile("[a-z0-9]+"),
     allowed="lower-case letters and digits",
 )
+CONTAINER_RULE = NameRule(
+    kind="container name",
+    shortest=3,
+    longest=63,
+    pattern=re.compile(r"[a-z0-9](?:-?[a-z0-9])*"),
+    allowed="lower-case letters, digits and single hyphens between them",
+)
 ALIAS_RULE = NameRule(kind="geo-recovery alias", shortest=1, longest=50, pattern=_DNS, allowed=_DNS_ALLOWED)
 PUBLISHER_RULE = NameRule(
     kind="publisher name", shortest=1, longest=256, pattern=_SEGMENT, allowed="without '/' and control characters"

@@ -45,7 +45,13 @@ from hubmere.model.errors.entities import (
     PartitionNotFound,
     RuleNotFound,
 )
-from hubmere.model.errors.producers import ProducerFenced, ProducerRefused, SequenceGap, TransactionRefused
+from hubmere.model.errors.producers import (
+    ProducerFenced,
+    ProducerRefused,
+    SequenceGap,
+    TransactionAbortable,
+    TransactionRefused,
+)
 from hubmere.model.errors.readers import (
     EpochRequired,
     EpochTooLow,
@@ -73,6 +79,8 @@ from hubmere.model.errors.requests import (
 )
 from hubmere.model.errors.storage import (
     ClusterBusy,
+    ClusterOutcomeUnknown,
+    ColdUnreadable,
     CorruptBatch,
     HubDamaged,
     PartitionOffline,
@@ -92,7 +100,9 @@ __all__ = [
     "ApplicationGroupThrottled",
     "ClaimMissing",
     "ClusterBusy",
+    "ClusterOutcomeUnknown",
     "Conflict",
+    "ColdUnreadable",
     "CorruptBatch",
     "CredentialRevoked",
     "EntityDisabled",
@@ -146,6 +156,7 @@ __all__ = [
     "StorageRefusal",
     "ThrottledTooLong",
     "TokenNotYetValid",
+    "TransactionAbortable",
     "TransactionRefused",
     "Unauthorized",
     "UndecodableMessage",

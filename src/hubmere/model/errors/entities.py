@@ -1,4 +1,4 @@
-"""Refusals about entities: missing, existing, in conflict, disabled, or beyond a limit of the tier."""
+"""Refusals about entities: missing, existing, in conflict, disabled, or beyond a limit (and which setting lifts it)."""
 
 from hubmere.model.errors.base import Refusal
 

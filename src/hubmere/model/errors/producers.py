@@ -44,3 +44,7 @@ class TransactionRefused(ProducerRefused):
 
     def text(self) -> str:
         return self.why
+
+
+class TransactionAbortable(TransactionRefused):
+    """A transaction cannot be committed any more; its producer has to abort it (KIP-890)."""

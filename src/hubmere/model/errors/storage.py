@@ -40,6 +40,10 @@ class ClusterBusy(StorageRefusal):
         return f"The Kafka cluster cannot do this now ({self.why}). Please wait 4 seconds and try again."
 
 
+class ClusterOutcomeUnknown(ClusterBusy):
+    """The Kafka cluster did not answer a publication: it may have been appended."""
+
+
 class HubDamaged(StorageRefusal):
     """The topic of a hub on the Kafka cluster was deleted or replaced by hand: the hub is refused."""
 
@@ -61,6 +65,17 @@ class PartitionOpening(StorageRefusal):
 
     def text(self) -> str:
         return f"Partition {self.partition} of '{self.hub}' is still being opened; try again in a few seconds."
+
+
+class ColdUnreadable(StorageRefusal):
+    """Captured files cannot be read now."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+    def text(self) -> str:
+        return f"The captured files cannot be read now ({self.why}); try again later."
 
 
 class CorruptBatch(StorageRefusal):

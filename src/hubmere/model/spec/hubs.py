@@ -4,10 +4,11 @@ import uuid
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from hubmere.model.capture import is_path_inside
+from hubmere.model.capture.targets import is_path_inside
 from hubmere.model.entity import (
     DEFAULT_PARTITION_COUNT,
     CaptureDescription,
+    CaptureEncoding,
     CaptureStart,
     CleanupPolicy,
     ConsumerGroup,
@@ -30,6 +31,8 @@ LEAST_SEGMENT_MS = 1000
 CAPTURE_INTERVAL_S = range(60, 901)
 CAPTURE_SIZE_BYTES = range(10_485_760, 524_288_001)
 CAPTURE_DESTINATIONS = ("EventHubArchive.AzureBlockBlob", "EventHubArchive.AzureDataLake")
+# Encodings that keep everything of an event, so that a reader gets the same event again.
+COLD_ENCODINGS = (CaptureEncoding.AVRO, CaptureEncoding.AVRO_DEFLATE)
 CAPTURE_TOKENS = (
     "{Namespace}", "{EventHub}", "{PartitionId}", "{Year}", "{Month}", "{Day}", "{Hour}", "{Minute}", "{Second}",
 )  # fmt: skip
@@ -92,7 +95,7 @@ def new_hub(
         status=check_status(spec.status),
         timestamp_type=spec.timestamp_type,
         user_metadata=check_metadata(spec.user_metadata),
-        capture=_check_capture(spec.capture, limits, namespace.tier),
+        capture=_check_capture(spec.capture, spec.cleanup_policy, limits, namespace.tier),
         created_ms=now_ms,
         updated_ms=now_ms,
     )
@@ -117,7 +120,7 @@ def apply_hub_spec(
         status=check_status(spec.status),
         timestamp_type=spec.timestamp_type,
         user_metadata=check_metadata(spec.user_metadata),
-        capture=_check_capture(spec.capture, limits, namespace.tier),
+        capture=_check_capture(spec.capture, hub.retention.policy, limits, namespace.tier),
         updated_ms=now_ms,
     )
 
@@ -186,11 +189,14 @@ def _check_hours(hours: int | None, policy: CleanupPolicy, limits: Limits) -> in
     return check_range("retention in hours", wanted, 1, limits.retention_hours, "retention_hours")
 
 
-def _check_capture(capture: CaptureDescription | None, limits: Limits, tier: Tier) -> CaptureDescription | None:
-    if capture is None or not capture.enabled:
+def _check_capture(
+    capture: CaptureDescription | None, policy: CleanupPolicy | None, limits: Limits, tier: Tier
+) -> CaptureDescription | None:
+    if capture is None or not (capture.enabled or capture.cold_reads):
         return capture
     if not limits.has_capture:
         raise NotInTier("Capture", tier)
+    _check_cold_reads(capture, policy)
     check_range("capture interval in seconds", capture.interval_s, CAPTURE_INTERVAL_S.start, CAPTURE_INTERVAL_S[-1])
     check_range("capture size in bytes", capture.size_limit_bytes, CAPTURE_SIZE_BYTES.start, CAPTURE_SIZE_BYTES[-1])
     destination = capture.destination
@@ -202,6 +208,21 @@ def _check_capture(capture: CaptureDescription | None, limits: Limits, tier: Tie
     if not is_path_inside(destination.archive_name_format):
         raise InvalidArgument("archive name format", destination.archive_name_format, "names below the destination")
     return capture
+
+
+def _check_cold_reads(capture: CaptureDescription, policy: CleanupPolicy | None) -> None:
+    if not capture.cold_reads:
+        return
+    if policy not in (None, CleanupPolicy.DELETE):
+        raise InvalidArgument(
+            "setting of cold_reads", "true", f"false with the cleanup policy {policy}: files keep what it has deleted"
+        )
+    if capture.encoding not in COLD_ENCODINGS:
+        raise InvalidArgument(
+            "capture encoding",
+            capture.encoding,
+            "Avro or AvroDeflate with cold_reads: the others keep properties as texts, without their types",
+        )
 
 
 def with_capture_start(hub: Hub, before: Hub | None, ends: Callable[[], Sequence[int]], *, now_ms: int) -> Hub:

@@ -7,15 +7,15 @@ settings. A container is never a folder of another one: a destination that names
 refused with the setting that allows it. Pure values; opens nothing. Reference: service 6.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from urllib.parse import unquote, urlsplit
 
 from hubmere.model.entity import CaptureDestination
 from hubmere.model.errors import InvalidArgument
-from hubmere.model.names import fold
+from hubmere.model.names import CONTAINER_RULE, fold
 
 # URL schemes of targets: a folder, Azure Blob Storage or ADLS Gen2, an S3 bucket.
 SCHEMES = ("file", "az", "s3")
@@ -25,18 +25,29 @@ DEFAULT_TARGET = "default"
 PLAN_PATH = "/$capture/plan"
 PROGRESS_PATH = "/$capture/progress"
 _WHAT = "capture destination"
+_NO_FOLDER = "a capture target, or on a cluster capture_folder: a folder that all gateways share"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturePlace:
-    """A location for files: a URL and its credentials. `options` may hold secrets and are not part of `repr`."""
+    """A location for files: a URL and its credentials. `options` may hold secrets and are not part of `repr`.
+
+    A place with `is_own_storage` is in the node's own storage account: the node adds its address and key to the plan.
+    """
 
     url: str
     options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False, hash=False)
+    is_own_storage: bool = False
+
+    @property
+    def container(self) -> tuple[str, str]:
+        """The storage account and the container of an `az` URL."""
+        parts = urlsplit(self.url)
+        return parts.netloc, parts.path.strip("/").partition("/")[0]
 
     def below(self, path: str) -> "CapturePlace":
         """A location below this one."""
-        return CapturePlace(url=_join(self.url, path), options=self.options)
+        return replace(self, url=_join(self.url, path))
 
     def has(self, url: str) -> bool:
         """Whether a URL is this location or below it."""
@@ -67,28 +78,43 @@ def normalize_url(text: str) -> str:
 class CaptureTargets:
     """The locations that captured files may be written to: `folder` on this machine, and the targets by name.
 
-    With `has_account_folders`, an account that is not a target becomes a folder of that name below `folder`.
+    `own_accounts` are the storage accounts of the node itself. With `has_account_folders`, any other account that is
+    not a target becomes a folder of that name below `folder`.
+    A gateway of a cluster has no folder unless the settings name one that all gateways share: `folder` is None then.
+    `missing` names what a cluster lacks to capture at all.
     """
 
-    folder: CapturePlace
+    folder: CapturePlace | None
     named: Mapping[str, CapturePlace] = field(default_factory=lambda: MappingProxyType({}))
     has_account_folders: bool = False
+    own_accounts: tuple[CapturePlace, ...] = ()
+    missing: str = ""
 
     @classmethod
     def in_folder(
-        cls, folder: Path, named: Mapping[str, CapturePlace] | None = None, *, has_account_folders: bool = False
+        cls,
+        folder: Path | None,
+        named: Mapping[str, CapturePlace] | None = None,
+        *,
+        has_account_folders: bool = False,
+        own_accounts: Iterable[str] = (),
+        missing: str = "",
     ) -> "CaptureTargets":
         """Targets beside a local folder."""
         targets = {fold(name): place for name, place in (named or {}).items()}
         return cls(
-            folder=CapturePlace(url=folder.absolute().as_uri()),
+            folder=None if folder is None else CapturePlace(url=folder.absolute().as_uri()),
             named=MappingProxyType(targets),
             has_account_folders=has_account_folders,
+            own_accounts=tuple(CapturePlace(url=f"az://{name}", is_own_storage=True) for name in own_accounts),
+            missing=missing,
         )
 
     def place_of(self, destination: CaptureDestination) -> CapturePlace:
         """The location for the files of a hub; InvalidArgument lists the configured ones."""
         account = destination.storage_account or destination.data_lake_account
+        if self.missing:
+            raise InvalidArgument(_WHAT, _without_secrets(account), self.missing)
         inside = (destination.container or destination.data_lake_folder).strip("/")
         if not _is_plain(inside):
             raise InvalidArgument("capture container", inside, "a name, or a path without dot segments")
@@ -96,6 +122,8 @@ class CaptureTargets:
         for base in bases:
             place = _in_container(base, inside)
             if place is not None:
+                if place.is_own_storage:
+                    CONTAINER_RULE.check(place.container[1])
                 return place
         if not inside:
             raise InvalidArgument("capture container", inside, "a container: the target names an account only")
@@ -106,12 +134,22 @@ class CaptureTargets:
 
     def _by_url(self, text: str) -> CapturePlace:
         url = normalize_url(text)
-        fitting = [place for place in (self.folder, *self.named.values()) if place.has(url)]
+        known: list[CapturePlace] = [
+            *(() if self.folder is None else (self.folder,)),
+            *self.named.values(),
+            *self.own_accounts,
+        ]
+        fitting = [place for place in known if place.has(url)]
         if not fitting:
-            allowed = ", ".join(place.url for place in (self.folder, *self.named.values()))
+            allowed = ", ".join(place.url for place in known) or _NO_FOLDER
             raise InvalidArgument(_WHAT, _without_secrets(text), f"a URL at or below one of {allowed}")
         nearest = max(fitting, key=lambda place: len(place.url))
-        return CapturePlace(url=url, options=nearest.options)
+        return replace(nearest, url=url)
+
+    def _shared_folder(self, account: str) -> CapturePlace:
+        if self.folder is None:
+            raise InvalidArgument(_WHAT, account, _NO_FOLDER)
+        return self.folder
 
     def _by_name(self, account: str) -> list[CapturePlace]:
         """The target of a name, or the targets of the storage account of that name (the end of a resource id)."""
@@ -120,14 +158,14 @@ class CaptureTargets:
         if found is not None:
             return [found]
         if not name:
-            return [self.folder]
+            return [self._shared_folder(account)]
         if not _is_plain(name):
             raise InvalidArgument("storage account", account, "a name without dot segments")
-        of_account = [place for place in self.named.values() if _is_of_account(place, name)]
+        of_account = [place for place in (*self.named.values(), *self.own_accounts) if _is_of_account(place, name)]
         if of_account:
             return of_account
         if self.has_account_folders:
-            return [self.folder.below(name)]
+            return [self._shared_folder(account).below(name)]
         known = ", ".join(self.named) or "there are none"
         folders = "capture_account_folders = true makes accounts folders of capture_folder"
         raise InvalidArgument(

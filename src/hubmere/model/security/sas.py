@@ -1,4 +1,4 @@
-"""SAS tokens: their format, how clients make them, and how they are parsed. `broker/access.py` verifies them.
+"""SAS tokens: their format, how clients make them, and how they are parsed. `broker.access` verifies them.
 
 A token is `SharedAccessSignature sr=..&sig=..&se=..&skn=..`. The signature is HMAC-SHA256, keyed with the text of the
 key, over `sr` exactly as it stands in the token, a line feed, and `se` (reference: service 2.1). Nothing is re-encoded

@@ -20,10 +20,11 @@ class SignInFailed(Unauthorized):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignInTokens:
-    """What a provider gives for an authorization code."""
+    """What a provider gives for an authorization code or a refresh token; it need not give a refresh token."""
 
     access_token: str = field(repr=False)
     id_token: str = field(repr=False)
+    refresh_token: str = field(default="", repr=False)
 
 
 class SignInProvider(Protocol):
@@ -49,3 +50,6 @@ class SignInProvider(Protocol):
 
     async def redeem(self, code: str, verifier: str, redirect_uri: str) -> SignInTokens:
         """Exchange an authorization code for tokens."""
+
+    async def refresh(self, refresh_token: str) -> SignInTokens:
+        """Exchange a refresh token for another access token."""

@@ -57,7 +57,7 @@ class ConnectionString:
     def _check_credentials(self) -> None:
         if self.signature is not None:
             if self.key_name is not None or self.key is not None:
-                raise _bad("SharedAccessSignature", "given either alone or not at all, beside a key it is ambiguous")
+                raise _bad("SharedAccessSignature", "given without a key: together they are ambiguous")
             if not self.signature.lower().startswith(_SIGNATURE_SCHEME):
                 raise _bad("SharedAccessSignature", "a value that begins with 'SharedAccessSignature '")
         elif (self.key_name is None) is not (self.key is None):

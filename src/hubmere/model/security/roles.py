@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from hubmere.model.errors import InvalidArgument
 from hubmere.model.names import GroupName, HubName, NamespaceName, fold
-from hubmere.model.rights import Rights
+from hubmere.model.security.rights import Rights
 
 # Ids of users, groups and applications are GUIDs in Entra ID, and other short texts in other issuers.
 _MAX_PRINCIPAL_CHARACTERS = 256
@@ -163,6 +163,11 @@ class RoleAssignment:
     def scope(self) -> tuple[str, str]:
         """Hub and consumer group, folded; empty for the levels above."""
         return fold(self.hub or ""), fold(self.group or "")
+
+    def is_same_grant(self, other: "RoleAssignment") -> bool:
+        """Whether both give the same role on the same scope to the same identity."""
+        own, others = (self.scope, self.role_id), (other.scope, other.role_id)
+        return own == others and fold(self.principal_id) == fold(other.principal_id)
 
 
 def check_assignment(assignment: RoleAssignment) -> RoleAssignment:
