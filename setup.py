@@ -1,10 +1,12 @@
 """Compiles the inner loops where a compiler is available; everything else is in pyproject.toml.
 
 mypyc compiles the modules of `hubmere.records.kernels` into one library, so that calls between them stay direct. Cython
-compiles three twins: of the Spark decoder (`hubmere.pipeline._decode`), of the check of produced records
-(`hubmere.records._validate`) and of the walk of recovery (`hubmere.records._walk`). Without the compilers the package
-installs and runs interpreted. HUBMERE_PURE=1 leaves the compiled forms out on purpose; HUBMERE_BUILD=node leaves out
-the Spark decoder alone, and HUBMERE_BUILD=spark everything else.
+compiles six twins: of the Spark source's decoder and the sink's encoder (`hubmere.pipeline._decode` and `_encode`), of
+the check of produced records (`hubmere.records._validate`), of the walk of recovery (`hubmere.records._walk`), of the
+splitting of batch messages (`hubmere.records._split`) and of the reader of captured files
+(`hubmere.capture.cold._rebuild`). Without the compilers the package installs and runs interpreted. HUBMERE_PURE=1
+leaves the compiled forms out on purpose; HUBMERE_BUILD=node leaves out those for Spark alone, and HUBMERE_BUILD=spark
+everything else.
 """
 
 import os
@@ -16,7 +18,15 @@ from setuptools.errors import CompileError  # type: ignore[import-untyped]
 
 KERNELS = sorted(str(path) for path in Path("src/hubmere/records/kernels").glob("[!_]*.py"))
 LIBRARY = "hubmere.records.kernels"
-TWINS = {"node": ["hubmere.records._validate", "hubmere.records._walk"], "spark": ["hubmere.pipeline._decode"]}
+TWINS = {
+    "node": [
+        "hubmere.records._validate",
+        "hubmere.records._walk",
+        "hubmere.records._split",
+        "hubmere.capture.cold._rebuild",
+    ],
+    "spark": ["hubmere.pipeline._decode", "hubmere.pipeline._encode"],
+}
 
 
 class BuildExtensions(build_ext):  # type: ignore[misc]

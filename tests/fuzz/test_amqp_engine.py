@@ -75,7 +75,7 @@ CONVERSATION = [
 
 
 def react(engine: Connection, signals: list[Signal]) -> list[Signal]:
-    """Answers like an endpoint would, so that all states are reached."""
+    """Answer like an endpoint, so that all states are reached."""
     heard = list(signals)
     for signal in heard:
         if isinstance(signal, CredentialsOffered):
@@ -96,7 +96,7 @@ def react(engine: Connection, signals: list[Signal]) -> list[Signal]:
 
 
 def drive(data: bytes, chunk: int) -> tuple[Connection, list[Signal], int]:
-    """A server that is fed and answers; all signals and how much it wrote."""
+    """Feed a server and let it answer; returns all signals and the number of written bytes."""
     engine = Connection(Role.SERVER, LIMITS, 0.0)
     heard: list[Signal] = []
     written = 0
@@ -112,7 +112,7 @@ def drive(data: bytes, chunk: int) -> tuple[Connection, list[Signal], int]:
 
 
 def check(data: bytes) -> None:
-    """The oracle of this module."""
+    """The assertions of this module."""
     _, heard, written = drive(data, 1 << 20)
     assert written <= 20_000 + 40 * len(data)
     names = [type(signal).__name__ for signal in heard]
@@ -136,21 +136,21 @@ def conversations(draw: st.DrawFn) -> bytes:
 @settings(max_examples=300, deadline=None)
 @given(conversations())
 def test_damaged_conversation_ends_in_signals_only(data: bytes) -> None:
-    """No other exception, no unbounded output, every beginning with its end."""
+    """There is no other exception, the output is limited, and everything that begins has an end."""
     check(data)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=300), st.sampled_from([b"", HEADER_AMQP, HEADER_SASL, PREAMBLE, PREAMBLE + an_attach()]))
 def test_random_bytes_end_in_signals_only(data: bytes, start: bytes) -> None:
-    """From every state of the handshake on."""
+    """This includes every state of the handshake."""
     check(start + data)
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from([shape.code for shape in SHAPES.values()]), st.lists(VALUES, max_size=15), st.integers(0, 2))
 def test_performatives_of_random_fields_end_in_signals_only(code: int, fields: list[Any], channel: int) -> None:
-    """Well-formed AMQP that makes no sense is the harder case."""
+    """Valid AMQP without meaning is the harder case."""
     body = bytes((0x00, 0x53, code)) + encode_value(fields)
 
     check(PREAMBLE + an_attach() + frame_of(body, channel) + frame_of(body + b"payload", channel))
@@ -158,18 +158,18 @@ def test_performatives_of_random_fields_end_in_signals_only(code: int, fields: l
 
 @settings(max_examples=100, deadline=None)
 @given(conversations(), st.integers(1, 40))
-def test_cut_of_the_input_does_not_change_what_is_said(data: bytes, chunk: int) -> None:
-    """Without answers in between, which would come at other times."""
+def test_split_of_the_input_does_not_change_the_signals(data: bytes, chunk: int) -> None:
+    """There are no answers in between, which would be sent at other times."""
     whole, cut = (Connection(Role.SERVER, LIMITS, 0.0) for _ in range(2))
 
     at_once, in_pieces = whole.receive_data(data, 0.0), feed(cut, data, chunk)
 
     assert deliveries(at_once) == deliveries(in_pieces)
-    assert _told(at_once) == _told(in_pieces)
+    assert _signal_names(at_once) == _signal_names(in_pieces)
     assert whole.data_to_send() == cut.data_to_send()
 
 
-def _told(signals: list[Signal]) -> list[str]:
+def _signal_names(signals: list[Signal]) -> list[str]:
     return [type(signal).__name__ for signal in signals if not isinstance(signal, DeliveriesReceived)]
 
 
@@ -188,13 +188,13 @@ def test_values_and_messages_are_refused_with_one_type_only(data: bytes, at: int
 
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
 def test_corpus_ends_in_signals_only(path: Path) -> None:
-    """Each file once broke something, or covers a corner that is hard to reach by chance."""
+    """Each file once broke something, or covers a case that is hard to reach by chance."""
     data = path.read_bytes()
 
     check(data)
     drive(data, 1)
 
 
-def test_corpus_is_there() -> None:
-    """A glob that finds nothing would pass in silence."""
+def test_corpus_exists() -> None:
+    """A glob without files would pass unnoticed."""
     assert len(CORPUS) >= 5

@@ -1,4 +1,4 @@
-"""Random and damaged bytes into the Kafka engines: only RemoteProtocolError comes out; memory stays in proportion."""
+"""Random and damaged bytes for the Kafka engines: the only error is RemoteProtocolError, and memory is proportional."""
 
 import struct
 import tracemalloc
@@ -31,13 +31,13 @@ from wire.kafka.builders import any_message, every_message
 _MESSAGES = list(every_message())
 _REQUESTS = _MESSAGES[::2]
 
-# What decoding may cost in memory: the densest message turns 3 bytes into a struct with its fields (about 100 bytes).
+# The memory cost of decoding: the densest message turns 3 bytes into a struct with its fields (about 100 bytes).
 _BYTES_PER_BYTE = 60
 _BASE_BYTES = 256 * 1024
 
 
 def _damaged(data: bytes, random: Random) -> bytes:
-    """Some bytes flipped, some left out, some put in; often a length."""
+    """Flip, remove and insert some bytes, often in a length."""
     changed = bytearray(data)
     for _ in range(random.randint(1, 4)):
         at = random.randrange(len(changed) + 1)
@@ -54,7 +54,7 @@ def _damaged(data: bytes, random: Random) -> bytes:
 
 
 def _feed_in_pieces(engine: Any, data: bytes, random: Random) -> int:
-    """Feed until the engine has had enough; gives the number of complete signals."""
+    """Feed until the engine refuses; returns the number of complete signals."""
     count = 0
     at = 0
     with suppress(RemoteProtocolError):
@@ -67,8 +67,8 @@ def _feed_in_pieces(engine: Any, data: bytes, random: Random) -> int:
 
 @settings(deadline=None)
 @given(st.binary(max_size=2000), st.integers(0, 2**32))
-def test_random_bytes_break_the_stream_and_nothing_else(data: bytes, seed: int) -> None:
-    """Both ends survive a peer with another protocol."""
+def test_random_bytes_close_the_stream_and_cause_no_other_error(data: bytes, seed: int) -> None:
+    """Both ends handle a peer with another protocol."""
     client = ClientConnection(client_id=None)
     _, version, cls = _REQUESTS[seed % len(_REQUESTS)]
     client.request(any_message(cls, version, Random(seed)), version)
@@ -79,8 +79,8 @@ def test_random_bytes_break_the_stream_and_nothing_else(data: bytes, seed: int) 
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_damaged_requests_break_the_stream_and_nothing_else(seed: int) -> None:
-    """Every API in every version, with a few bytes wrong."""
+def test_damaged_requests_close_the_stream_and_cause_no_other_error(seed: int) -> None:
+    """This covers every API in every version, with a few wrong bytes."""
     random = Random(seed)
 
     for _, version, cls in _REQUESTS:
@@ -92,8 +92,8 @@ def test_damaged_requests_break_the_stream_and_nothing_else(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_damaged_responses_break_the_stream_and_nothing_else(seed: int) -> None:
-    """The same from the client's side."""
+def test_damaged_responses_close_the_stream_and_cause_no_other_error(seed: int) -> None:
+    """This is the same for the client."""
     random = Random(seed)
 
     for api, version, cls in _REQUESTS:
@@ -109,8 +109,8 @@ def test_damaged_responses_break_the_stream_and_nothing_else(seed: int) -> None:
 
 @settings(max_examples=400, deadline=None)
 @given(case=st.sampled_from(_MESSAGES), body=st.binary(max_size=600))
-def test_random_bodies_are_read_or_refused(case: tuple[Api, int, type], body: bytes) -> None:
-    """A body of noise is either a message or the peer's fault."""
+def test_random_bodies_are_decoded_or_refused(case: tuple[Api, int, type], body: bytes) -> None:
+    """A random body is either a message or an error of the peer."""
     api, version, cls = case
 
     try:
@@ -123,8 +123,8 @@ def test_random_bodies_are_read_or_refused(case: tuple[Api, int, type], body: by
 
 
 @pytest.mark.parametrize("filler", [b"\x00", b"\x01", b"\x02", b"\x7f", b"\xff", b"\x00\x00\x00\x01", b"\x01\x00\x02"])
-def test_memory_stays_in_proportion_to_the_message(filler: bytes) -> None:
-    """Counts and lengths that lie do not allocate; dense messages cost a bounded multiple of their size."""
+def test_memory_is_proportional_to_the_message(filler: bytes) -> None:
+    """Wrong counts and lengths do not allocate; dense messages cost a limited multiple of their size."""
     size = 20_000
     tail = filler * (size // len(filler))
     worst = 0
@@ -149,7 +149,7 @@ def test_memory_stays_in_proportion_to_the_message(filler: bytes) -> None:
     count=st.integers(1, 5),
 )
 def test_damaged_batches_are_refused_or_read(codec: Codec, seed: int, count: int) -> None:
-    """Nothing that a batch can hold surprises its readers."""
+    """No content of a batch causes another error."""
     random = Random(seed)
     batch = _damaged(bytes(encode_batch(some_records(count), codec=codec)), random)
 
@@ -164,7 +164,7 @@ def test_damaged_batches_are_refused_or_read(codec: Codec, seed: int, count: int
 @settings(max_examples=300, deadline=None)
 @given(data=st.binary(max_size=300), codec=st.integers(0, 7))
 def test_random_records_are_refused_or_read(data: bytes, codec: int) -> None:
-    """Noise after an honest header, in every codec and in none."""
+    """Random bytes follow a valid header, in every codec and without one."""
     batch = bytearray(encode_batch(some_records(2))[:61]) + data
     struct.pack_into(">i", batch, 8, len(batch) - 12)
     struct.pack_into(">h", batch, 21, codec)
@@ -179,8 +179,8 @@ def test_random_records_are_refused_or_read(data: bytes, codec: int) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(data=st.binary(max_size=300), codec=st.sampled_from(Codec))
-def test_random_compressed_data_is_refused_or_opened_within_its_limit(data: bytes, codec: Codec) -> None:
-    """No codec writes past the limit, whatever it is fed."""
+def test_random_compressed_data_is_refused_or_decompressed_within_its_limit(data: bytes, codec: Codec) -> None:
+    """No codec writes past the limit, for any input."""
     prefix = {Codec.SNAPPY: b"\x82SNAPPY\x00" + bytes(8), Codec.GZIP: b"\x1f\x8b\x08"}.get(codec, b"")
 
     try:
@@ -194,7 +194,7 @@ def test_random_compressed_data_is_refused_or_opened_within_its_limit(data: byte
 @settings(max_examples=200, deadline=None)
 @given(data=st.binary(max_size=100), seed=st.integers(0, 2**32))
 def test_random_group_metadata_and_markers_are_refused_or_read(data: bytes, seed: int) -> None:
-    """Members may join with any bytes, and a log may hold any control record."""
+    """Members may join with any bytes, and a log may contain any control record."""
     marker = _damaged(bytes(encode_marker(Marker(1, 0, True, 0), time_ms=0)), Random(seed))
     values: list[object] = []
 

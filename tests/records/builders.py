@@ -28,19 +28,19 @@ def some_records(count: int = 3) -> list[Record]:
 
 
 def number_batch(batch: bytearray, base_sequence_number: int) -> None:
-    """Number a batch as the log does; its checksum stays valid."""
+    """Write sequence numbers into a batch as the log does; its checksum stays valid."""
     write_header(batch, read_header(batch)._replace(base_sequence_number=base_sequence_number, leader_epoch=0))
 
 
 def stamp_append_time(batch: bytearray, now_ms: int) -> None:
-    """Give every record of a batch the time of its append, as the log does, and seal the batch."""
+    """Set the append time of every record of a batch, as the log does, and seal the batch."""
     header = read_header(batch)
     write_header(batch, header._replace(attributes=header.attributes | APPEND_TIME, max_time_ms=now_ms))
     seal(batch)
 
 
 def patched(batch: bytearray, code: str, at: int, value: int) -> bytearray:
-    """A copy of a batch with one number changed and the checksum right again."""
+    """A copy of a batch with one number changed and a valid checksum."""
     changed = bytearray(batch)
     pack_into(code, changed, at, value)
     seal(changed)
@@ -48,14 +48,14 @@ def patched(batch: bytearray, code: str, at: int, value: int) -> bytearray:
 
 
 def a_changed_batch(changes: Mapping[str, int], codec: Codec = Codec.NONE) -> bytearray:
-    """A valid batch of three records with some header fields replaced, and sealed again."""
+    """A valid batch of three records with some header fields replaced and a valid checksum."""
     batch = encode_batch(some_records(3), codec=codec)
     write_header(batch, read_header(batch)._replace(**changes))
     seal(batch)
     return batch
 
 
-# Values at and around every limit that a rule has.
+# Values at and near every limit of the rules.
 _FIELDS = {
     "length": st.integers(-(2**31), 2**31 - 1) | st.integers(40, 140),
     "magic": st.sampled_from([0, 1, 2, 3]),

@@ -1,4 +1,4 @@
-"""Record builders and readers of other projects, imported past the deprecation warnings of their own imports."""
+"""Record builders and readers of other projects; the deprecation warnings of their imports are suppressed."""
 
 import warnings
 

@@ -1,6 +1,6 @@
-"""Batches as librdkafka 2.16 put them on the wire: three records in each codec, recorded from its producer.
+"""Batches of librdkafka 2.16: three records in each codec, recorded from its producer.
 
-Its snappy is a bare block and its zstd frame does not announce a size, which other producers do differently.
+Its snappy is a bare block and its zstd frame has no content size; other producers do both differently.
 """
 
 from hubmere.records.compression import Codec

@@ -1,4 +1,4 @@
-"""Compression: round trips, both forms of snappy, and bombs that do not go off."""
+"""Compression: round trips, both forms of snappy, and limits for compression bombs."""
 
 import gzip
 import os
@@ -19,15 +19,15 @@ _REAL = [codec for codec in Codec if codec is not Codec.NONE]
 @settings(deadline=None)
 @given(st.binary(max_size=3000), st.integers(1, 40), st.sampled_from(Codec))
 def test_data_survives_a_round_trip(piece: bytes, times: int, codec: Codec) -> None:
-    """Whatever the data and the codec."""
+    """This holds for any data and every codec."""
     data = piece * times
 
     assert decompress(codec, compress(codec, data)) == data
 
 
 @pytest.mark.parametrize("codec", _REAL)
-def test_data_far_larger_than_the_first_guess_is_opened(codec: Codec) -> None:
-    """The output buffer grows as long as the limit allows it."""
+def test_data_far_larger_than_the_first_buffer_is_decompressed(codec: Codec) -> None:
+    """The output buffer grows up to the limit."""
     data = bytes(5_000_000)
 
     assert decompress(codec, compress(codec, data)) == data
@@ -35,7 +35,7 @@ def test_data_far_larger_than_the_first_guess_is_opened(codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", _REAL)
 def test_limit_is_exact(codec: Codec) -> None:
-    """One byte over is over."""
+    """One byte more than the limit is refused."""
     data = b"event " * 50_000
     packed = compress(codec, data)
 
@@ -46,7 +46,7 @@ def test_limit_is_exact(codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", _REAL)
 def test_bomb_does_not_take_more_memory_than_the_limit(codec: Codec) -> None:
-    """A kilobyte that claims to be 200 MiB uses no more than the allowed memory."""
+    """A kilobyte that decompresses to 200 MiB uses no more memory than the limit."""
     bomb = compress(codec, bytes(200 * 1024 * 1024))
     limit = 1024 * 1024
     tracemalloc.start()
@@ -62,7 +62,7 @@ def test_bomb_does_not_take_more_memory_than_the_limit(codec: Codec) -> None:
 @pytest.mark.parametrize("codec", _REAL)
 @pytest.mark.parametrize("damage", ["cut", "noise", "empty"])
 def test_broken_data_is_refused(codec: Codec, damage: str) -> None:
-    """Whatever the codec complains about is the peer's fault."""
+    """Every error of a codec is reported as an error of the peer."""
     packed = compress(codec, os.urandom(2000))
     broken = {"cut": packed[:-7], "noise": b"\x01\x02\x03" + packed[3:50], "empty": b""}[damage]
 
@@ -70,15 +70,15 @@ def test_broken_data_is_refused(codec: Codec, damage: str) -> None:
         decompress(codec, broken)
 
 
-def test_bare_snappy_block_is_opened() -> None:
-    """librdkafka sends blocks without xerial's framing."""
+def test_bare_snappy_block_is_decompressed() -> None:
+    """librdkafka sends blocks without the framing of xerial."""
     data = b"bare " * 1000
 
     assert decompress(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(data))) == data
 
 
-def test_our_snappy_is_framed_as_xerial_frames_it() -> None:
-    """Magic, version 1, compatible with 1, then blocks of at most 32 KiB with their length before them."""
+def test_our_snappy_has_the_framing_of_xerial() -> None:
+    """The framing is magic, version 1, compatible version 1, then blocks of at most 32 KiB, each after its length."""
     data = os.urandom(40_000)
 
     packed = compress(Codec.SNAPPY, data)
@@ -90,15 +90,15 @@ def test_our_snappy_is_framed_as_xerial_frames_it() -> None:
 
 @pytest.mark.parametrize("tail", ["00", "7fffffff", "ffffffff", "00000003 ffffff"])
 def test_broken_xerial_block_is_refused(tail: str) -> None:
-    """A block's length is compared with the remaining bytes."""
+    """The length of a block is compared with the remaining bytes."""
     packed = compress(Codec.SNAPPY, b"data") + bytes.fromhex(tail)
 
     with pytest.raises(UnreadableRecords):
         decompress(Codec.SNAPPY, packed)
 
 
-def test_foreign_gzip_is_opened() -> None:
-    """The standard library's own stream, with its header fields."""
+def test_gzip_of_the_standard_library_is_decompressed() -> None:
+    """Its stream has header fields that ours does not have."""
     data = b"gzip " * 1000
 
     assert decompress(Codec.GZIP, gzip.compress(data)) == data
@@ -106,11 +106,11 @@ def test_foreign_gzip_is_opened() -> None:
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
 def test_unknown_codec_is_refused(codec: int) -> None:
-    """Three bits hold eight numbers, five of which mean something."""
+    """Three bits hold eight numbers, and five of them are codecs."""
     with pytest.raises(UnreadableRecords, match=str(codec)):
         decompress(codec, b"data")
 
 
-def test_default_limit_is_the_named_one() -> None:
-    """64 MiB: sixteen times the largest accepted frame."""
+def test_default_limit_is_the_constant() -> None:
+    """The limit is 64 MiB, sixteen times the largest accepted frame."""
     assert MAX_DECOMPRESSED_BYTES == 64 * 1024 * 1024

@@ -1,4 +1,4 @@
-"""The rules for the header of an offered batch, and the inner loop that tests them inline."""
+"""The rules for the header of a batch that is offered to the log, and the inner loop that checks them inline."""
 
 import pytest
 from hypothesis import given, settings
@@ -42,7 +42,7 @@ _BROKEN: list[tuple[HeaderFault, dict[str, int], str]] = [
 
 @pytest.mark.parametrize(("fault", "fields", "reason"), _BROKEN)
 def test_broken_rule_is_named(fault: HeaderFault, fields: dict[str, int], reason: str) -> None:
-    """One rule is broken at a time; the reason names the field at fault."""
+    """Each case breaks one rule; the reason names the field."""
     broken = find_broken_rule(a_changed_batch(fields))
 
     assert broken is not None
@@ -51,20 +51,20 @@ def test_broken_rule_is_named(fault: HeaderFault, fields: dict[str, int], reason
 
 
 def test_every_fault_has_one_rule_in_order() -> None:
-    """TOO_SHORT has none: without a header there is nothing to ask."""
+    """TOO_SHORT has no rule: without a header no rule can be checked."""
     assert [HeaderFault.TOO_SHORT, *(rule.fault for rule in HEADER_RULES)] == list(HeaderFault)
 
 
 def test_less_than_a_header_is_too_short() -> None:
-    """The first check, because every other one reads the header."""
+    """It is the first check, because every other one reads the header."""
     broken = find_broken_rule(bytes(HEADER_BYTES - 1))
 
     assert broken is not None
     assert broken.fault is HeaderFault.TOO_SHORT
 
 
-def test_wrong_checksum_is_found() -> None:
-    """A batch without a checksum passes only where batches of the node itself are offered."""
+def test_wrong_checksum_is_detected() -> None:
+    """A batch without a checksum is accepted only if the node itself made it."""
     batch = a_changed_batch({})
     header = read_header(batch)
     write_header(batch, header._replace(crc=header.crc ^ 1))
@@ -80,7 +80,7 @@ def test_wrong_checksum_is_found() -> None:
 @settings(max_examples=1_000, deadline=None)
 @given(changes=HEADER_CHANGES, is_sealed=st.booleans())
 def test_run_accepts_what_the_rules_accept(changes: dict[str, int], is_sealed: bool) -> None:
-    """A run takes a batch if it keeps every rule, belongs to no transaction, and has readable records."""
+    """A run accepts a batch if it meets every rule, belongs to no transaction, and has readable records."""
     batch = a_changed_batch(changes)
     if not is_sealed:
         write_header(batch, read_header(batch)._replace(crc=12_345))
@@ -93,14 +93,14 @@ def test_run_accepts_what_the_rules_accept(changes: dict[str, int], is_sealed: b
 
 
 def has_three_records(header: BatchHeader) -> bool:
-    """Whether the header matches the records: three, and not compressed."""
+    """Whether the header matches the records, which are three and not compressed."""
     return header.record_count == 3 and not header.attributes & CODEC_MASK and header.attributes <= CODEC_MASK | 0x18
 
 
 @pytest.mark.parametrize("fields", [{}, _IDEMPOTENT, {"attributes": APPEND_TIME}])
 @pytest.mark.parametrize("codec", Codec)
 def test_ordinary_batches_keep_every_rule(fields: dict[str, int], codec: Codec) -> None:
-    """Whatever the codec, with an idempotent producer or without one; the log overwrites the time type."""
+    """This holds for every codec, with and without an idempotent producer; the log overwrites the timestamp type."""
     attributes = fields.get("attributes", 0) | codec
     batch = a_changed_batch({**fields, "attributes": attributes}, codec)
 

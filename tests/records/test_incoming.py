@@ -1,4 +1,4 @@
-"""Runs of incoming transfers: frames with equal fixed bytes, read in one loop."""
+"""Runs of incoming AMQP transfers: frames whose constant bytes are equal, read in one loop."""
 
 from struct import pack
 
@@ -22,7 +22,7 @@ def take(data: bytes, at: int = 0, end: int | None = None, id_bytes: int = 4) ->
     return take_transfers(data, at, end, HEAD, id_bytes, TAG, 2, TAIL, LARGEST)
 
 
-def test_run_gives_ids_and_payloads() -> None:
+def test_run_returns_ids_and_payloads() -> None:
     """Sizes may differ from frame to frame, and a payload may be empty."""
     before = b"something else"
     frames = a_frame(7, b"first") + a_frame(2**32 - 1, b"") + a_frame(0, b"third")
@@ -51,15 +51,15 @@ def test_small_ids_have_one_byte() -> None:
     ],
     ids=["head", "tag", "tail", "too large", "incomplete", "too small", "torn size", "end"],
 )
-def test_run_ends_at_the_first_frame_that_differs(other: bytes) -> None:
-    """The general reader decodes that frame, or waits for the rest of it, or refuses it."""
+def test_run_ends_before_the_first_frame_that_differs(other: bytes) -> None:
+    """The general reader decodes that frame, waits for the rest of it, or refuses it."""
     first = a_frame(1, b"one")
 
     assert take(first + other) == (len(first), [1], [b"one"])
 
 
 def test_run_does_not_read_beyond_the_end() -> None:
-    """The bytes after the end belong to something else."""
+    """The bytes after the end are not part of the received data."""
     first, second = a_frame(1, b"one"), a_frame(2, b"two")
 
     assert take(first + second, end=len(first) + len(second) - 1) == (len(first), [1], [b"one"])

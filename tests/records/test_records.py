@@ -1,4 +1,4 @@
-"""Record batches: bytes by hand, bytes from foreign builders, validation, and markers."""
+"""Record batches: bytes written by hand, bytes of other builders, validation, and markers."""
 
 import struct
 from typing import Any
@@ -34,7 +34,7 @@ _HEADERS = st.lists(st.tuples(st.text(st.characters(codec="utf-8"), max_size=10)
 
 
 def test_batch_has_the_bytes_of_the_specification() -> None:
-    """61 bytes of header; one record of 1-byte varints with a key, a null value and one header."""
+    """The header has 61 bytes; the record has 1-byte varints, a key, a null value and one header."""
     record = a_record(7, time_ms=1000, key=b"k", value=None, headers=(("h", b""),))
 
     batch = encode_batch([record], base_sequence_number=7, leader_epoch=2)
@@ -49,7 +49,7 @@ def test_batch_has_the_bytes_of_the_specification() -> None:
 
 
 def test_header_names_every_field() -> None:
-    """Positions are those of Kafka's definition."""
+    """The positions are those of Kafka's definition."""
     batch = encode_batch(
         some_records(3),
         leader_epoch=4,
@@ -89,7 +89,7 @@ def test_header_names_every_field() -> None:
     st.integers(0, 2**40),
 )
 def test_records_survive_a_round_trip(rows: list[Any], codec: Codec, base_sequence_number: int) -> None:
-    """Keys, values and headers, null and empty apart, in any codec and at any offset."""
+    """Keys, values and headers keep their values, null and empty differ, in any codec and at any offset."""
     records = [
         Record(base_sequence_number + index, 1_700_000_000_000 + delta_ms, key, value, headers)
         for index, (key, value, headers, delta_ms) in enumerate(rows)
@@ -101,14 +101,14 @@ def test_records_survive_a_round_trip(rows: list[Any], codec: Codec, base_sequen
 
 
 def test_long_batch_survives_a_round_trip() -> None:
-    """Offsets and times far from the first take more than one byte each."""
+    """Offsets and times far from the first ones take more than one byte."""
     records = [a_record(index, time_ms=1_700_000_000_000 + index * 1000) for index in range(300)]
 
     assert decode_records(encode_batch(records)) == records
 
 
 def test_append_time_is_the_time_of_every_record() -> None:
-    """LogAppendTime: max_timestamp applies to all of them."""
+    """LogAppendTime: max_timestamp is the time of all records."""
     batch = patched(encode_batch(some_records(2), attributes=APPEND_TIME), ">q", 35, 1_800_000_000_000)
 
     records = decode_records(batch)
@@ -117,7 +117,7 @@ def test_append_time_is_the_time_of_every_record() -> None:
 
 
 def test_compacted_batch_keeps_its_range_of_offsets() -> None:
-    """Records may go, offsets stay, and the batch still ends where it ended."""
+    """Records may be removed, but offsets do not change, and the last offset of the batch stays the same."""
     kept = [a_record(11), a_record(13)]
 
     batch = encode_batch(kept, base_sequence_number=10, last_delta=9)
@@ -128,7 +128,7 @@ def test_compacted_batch_keeps_its_range_of_offsets() -> None:
 
 
 def test_header_key_that_is_not_text_does_not_hide_the_record() -> None:
-    """Kafka's own readers replace invalid text."""
+    """Kafka's own readers replace invalid UTF-8."""
     batch = bytearray(encode_batch([a_record(headers=(("k", b"v"),))]))
     batch[-3:-2] = b"\xff"
 
@@ -168,7 +168,7 @@ def _built_by(builder_type: Any, codec: Codec) -> bytes:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
 def test_batch_from_aiokafka_is_read(codec: Codec) -> None:
-    """A builder in Cython, with the codecs as it frames them."""
+    """Its builder is written in Cython and frames the codecs in its own way."""
     batch = _built_by(AioBuilder, codec)
 
     records = decode_records(batch)
@@ -179,7 +179,7 @@ def test_batch_from_aiokafka_is_read(codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 def test_batch_from_kafka_python_is_read(codec: Codec) -> None:
-    """A builder in Python that shares nothing with the other."""
+    """Its builder is written in Python and is independent of the other one."""
     batch = _built_by(KafkaPythonBuilder, codec)
 
     records = decode_records(batch)
@@ -190,7 +190,7 @@ def test_batch_from_kafka_python_is_read(codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", Codec)
 def test_batch_from_librdkafka_is_read(codec: Codec) -> None:
-    """Recorded bytes of the client behind most languages, in every codec."""
+    """These are recorded bytes of the client that most languages use, in every codec."""
     batch = librdkafka_batches.BATCHES[codec]
 
     records = decode_records(batch)
@@ -200,8 +200,8 @@ def test_batch_from_librdkafka_is_read(codec: Codec) -> None:
     assert find_broken_rule(batch) is None
 
 
-def test_our_uncompressed_batch_is_that_of_librdkafka() -> None:
-    """Byte for byte up to the fields that a broker sets."""
+def test_our_uncompressed_batch_equals_that_of_librdkafka() -> None:
+    """All bytes are equal, except the fields that a broker sets."""
     theirs = librdkafka_batches.BATCHES[Codec.NONE]
 
     ours = encode_batch(librdkafka_batches.RECORDS)
@@ -211,20 +211,20 @@ def test_our_uncompressed_batch_is_that_of_librdkafka() -> None:
     assert ours[HEADER_BYTES:] == theirs[HEADER_BYTES:]
 
 
-def test_our_uncompressed_batch_is_that_of_aiokafka() -> None:
-    """Byte for byte: there is only one way to write these records."""
+def test_our_uncompressed_batch_equals_that_of_aiokafka() -> None:
+    """All bytes are equal, since there is only one encoding of these records."""
     theirs = _built_by(AioBuilder, Codec.NONE)
 
     ours = encode_batch(_FOREIGN_RECORDS, producer_id=5, producer_epoch=1, producer_sequence=8)
 
-    # What the broker sets: base offset before the length, leader epoch after it.
+    # The broker sets the base offset before the length and the leader epoch after it.
     assert ours[16:] == theirs[16:]
     assert ours[8:12] == theirs[8:12]
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
 def test_our_batch_is_read_by_aiokafka(codec: Codec) -> None:
-    """What we compress others can open."""
+    """Other clients can decompress what we compress."""
     batch = AioBatch(bytes(encode_batch(_FOREIGN_RECORDS, codec=codec)))
 
     assert batch.validate_crc()
@@ -233,7 +233,7 @@ def test_our_batch_is_read_by_aiokafka(codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 def test_our_batches_are_read_by_kafka_python(codec: Codec) -> None:
-    """Two batches one after the other, as a fetch gives them."""
+    """There are two batches one after the other, as in a fetch response."""
     record_set = bytes(encode_batch(_FOREIGN_RECORDS, codec=codec) * 2)
 
     read = KafkaPythonRecords(record_set)
@@ -257,7 +257,7 @@ def test_record_set_is_split_into_views_of_its_batches() -> None:
 
 
 @pytest.mark.parametrize("left", [1, 11, 12, 61, 62])
-def test_batch_that_is_cut_off_is_refused(left: int) -> None:
+def test_incomplete_batch_at_the_end_is_refused(left: int) -> None:
     """The batches before it are still returned."""
     one, two = encode_batch(some_records(1)), encode_batch(some_records(2))
     record_set = one + two[:left]
@@ -271,7 +271,7 @@ def test_batch_that_is_cut_off_is_refused(left: int) -> None:
 
 @pytest.mark.parametrize("length", [-1, 0, 48])
 def test_batch_shorter_than_its_header_is_refused(length: int) -> None:
-    """A length of zero must not hold the reader in place for ever."""
+    """A length of zero must not cause an endless loop."""
     batch = patched(encode_batch(some_records(1)), ">i", 8, length)
 
     with pytest.raises(UnreadableRecords):
@@ -284,20 +284,20 @@ def test_batch_shorter_than_its_header_is_refused(length: int) -> None:
 @pytest.mark.parametrize(
     "payload",
     [
-        "",  # no record where one is promised
-        "0e 00 00 00 01 01",  # shorter than its length
-        "0e 00 00 00 01 01 00 00",  # a byte is left in the record
-        "0c 00 00 00 01 01 00 00",  # a byte is left after the record
-        "01 00 00 00 01 01 00",  # a negative length
-        "0c 00 00 00 04 61 62",  # nothing after the key
-        "0c 00 00 00 7e 01 00",  # a key beyond the record
-        "0c 00 00 00 01 01 7e",  # more headers than bytes
-        "0c 00 00 00 01 01 01",  # a negative number of headers
-        "10 00 00 00 01 01 02 01 01",  # a header without a key
-        "0c 00 ff ff ff ff ff",  # a varint that never ends
+        "",  # a record is missing
+        "0e 00 00 00 01 01",  # the record is shorter than its length
+        "0e 00 00 00 01 01 00 00",  # a byte remains in the record
+        "0c 00 00 00 01 01 00 00",  # a byte remains after the record
+        "01 00 00 00 01 01 00",  # the length is negative
+        "0c 00 00 00 04 61 62",  # the record ends after the key
+        "0c 00 00 00 7e 01 00",  # the key ends beyond the record
+        "0c 00 00 00 01 01 7e",  # there are more headers than bytes
+        "0c 00 00 00 01 01 01",  # the number of headers is negative
+        "10 00 00 00 01 01 02 01 01",  # a header has no key
+        "0c 00 ff ff ff ff ff",  # a varint does not end
     ],
 )
-def test_broken_record_is_refused(payload: str) -> None:
+def test_malformed_record_is_refused(payload: str) -> None:
     """Every length inside a record is compared with the record's end."""
     header = bytearray(encode_batch(some_records(1))[:HEADER_BYTES])
     batch = header + bytes.fromhex(payload)
@@ -308,7 +308,7 @@ def test_broken_record_is_refused(payload: str) -> None:
 
 
 @pytest.mark.parametrize(("code", "at", "value"), [(">b", 16, 1), (">i", 8, 7), (">i", 57, 2**31 - 1), (">i", 57, -1)])
-def test_batch_that_lies_about_itself_is_not_opened(code: str, at: int, value: int) -> None:
+def test_batch_with_inconsistent_header_is_not_decoded(code: str, at: int, value: int) -> None:
     """Magic, length and count are checked before the first record is decoded."""
     batch = patched(encode_batch(some_records(2)), code, at, value)
 
@@ -316,8 +316,8 @@ def test_batch_that_lies_about_itself_is_not_opened(code: str, at: int, value: i
         decode_records(batch)
 
 
-def test_too_little_for_a_header_is_refused() -> None:
-    """61 bytes or nothing."""
+def test_data_shorter_than_a_header_is_refused() -> None:
+    """A header has 61 bytes."""
     with pytest.raises(UnreadableRecords, match="61"):
         decode_records(bytes(60))
 
@@ -340,8 +340,8 @@ def test_marker_survives_a_round_trip(is_commit: bool) -> None:
     assert record.value == bytes.fromhex("0000 00000005")
 
 
-def test_control_record_of_another_kind_is_no_marker() -> None:
-    """Kafka's own logs hold others, which readers pass over."""
+def test_control_record_of_another_kind_is_not_a_marker() -> None:
+    """Kafka's own logs contain other control records, which readers skip."""
     batch = encode_batch([a_record(key=bytes.fromhex("00000002"))], attributes=CONTROL)
 
     assert read_marker(batch) is None
@@ -357,8 +357,8 @@ def test_control_record_of_another_kind_is_no_marker() -> None:
         (b"\x00\x00\x00\x01", b"\x00", CONTROL),
     ],
 )
-def test_broken_marker_is_refused(key: bytes | None, value: bytes | None, attributes: int) -> None:
-    """A marker decides over a transaction; there is no guessing."""
+def test_malformed_marker_is_refused(key: bytes | None, value: bytes | None, attributes: int) -> None:
+    """A marker decides the outcome of a transaction, so its content must be certain."""
     batch = encode_batch([a_record(key=key, value=value)], attributes=attributes)
 
     with pytest.raises(UnreadableRecords):

@@ -1,4 +1,4 @@
-"""The check of produced records: refusals, both implementations, and that accepted records can be decoded."""
+"""The validation of produced records: refusals, both implementations, and that accepted records can be decoded."""
 
 import pytest
 from hypothesis import given, settings
@@ -22,18 +22,18 @@ def records_of(*values: bytes, key: bytes | None = b"k") -> bytes:
 
 
 def faults_of(body: bytes, count: int, *, keys_required: bool = False) -> list[validate.Fault | None]:
-    """What each form says."""
+    """The faults that each implementation reports."""
     return [form(body, 0, len(body), count, keys_required) for form in _FORMS]
 
 
 def test_valid_records_pass() -> None:
-    """The ordinary case: keys, values, headers, a null header."""
+    """The ordinary case has keys, values, headers and a null header value."""
     body = records_of(b"one", b"", b"three" * 100)
 
     assert set(faults_of(body, 3)) == {None}
 
 
-# The name, the bytes, the count in the header, and the expected fault.
+# Each row has a name, the bytes, the count in the header, and the expected fault.
 _PLAIN = b"\x0e\x00\x00\x00\x01\x02a\x00"
 _BROKEN = [
     ("fewer records than the count", _PLAIN, 2, 1, RecordFault.VARINT),
@@ -56,12 +56,12 @@ _BROKEN = [
 @pytest.mark.parametrize(
     ("body", "count", "index", "reason"), [row[1:] for row in _BROKEN], ids=[r[0] for r in _BROKEN]
 )
-def test_broken_records_are_found_with_index_and_reason(body: bytes, count: int, index: int, reason: int) -> None:
+def test_malformed_records_are_reported_with_index_and_reason(body: bytes, count: int, index: int, reason: int) -> None:
     """The error names the record and the reason."""
     assert set(faults_of(body, count)) == {(index, reason)}
 
 
-def test_record_without_a_key_is_found_where_keys_are_required() -> None:
+def test_record_without_a_key_is_reported_where_keys_are_required() -> None:
     """Compaction keeps the newest record of each key, so each record needs one."""
     body = records_of(b"one", key=None)
 
@@ -69,8 +69,8 @@ def test_record_without_a_key_is_found_where_keys_are_required() -> None:
     assert set(faults_of(body, 1)) == {None}
 
 
-def test_gaps_that_compaction_left_are_no_fault_in_a_stored_batch() -> None:
-    """Offset deltas must still grow."""
+def test_gaps_of_compaction_are_accepted_in_a_stored_batch() -> None:
+    """Offset deltas must still increase."""
     records = [Record(offset, 1_000, b"k", b"v") for offset in (0, 3, 7)]
     kept = encode_batch(records)
     unordered = encode_batch([records[1], records[0]], base_sequence_number=0)
@@ -83,7 +83,7 @@ def test_gaps_that_compaction_left_are_no_fault_in_a_stored_batch() -> None:
 
 @pytest.mark.parametrize("codec", _REAL)
 def test_garbage_marked_as_compressed_is_refused(codec: Codec) -> None:
-    """The checksum of such a batch is right, so nothing else would find it."""
+    """The checksum of such a batch is valid, so no other check detects it."""
     garbage = b"this is no compressed data at all"
 
     with pytest.raises(UnreadableRecords):
@@ -93,7 +93,7 @@ def test_garbage_marked_as_compressed_is_refused(codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", _REAL)
 def test_compression_bomb_is_refused(codec: Codec) -> None:
-    """A few kilobytes must not become all of the memory."""
+    """A few kilobytes must not use all of the memory."""
     bomb = compress(codec, bytes(80 * 1024 * 1024))
 
     assert not is_readable(bomb, 0, len(bomb), codec, 1)
@@ -101,7 +101,7 @@ def test_compression_bomb_is_refused(codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", _REAL)
 def test_false_count_in_a_compressed_batch_is_refused(codec: Codec) -> None:
-    """The count in the header is the client's own statement."""
+    """The client writes the count in the header, so it must be checked."""
     packed = compress(codec, records_of(b"one", b"two"))
 
     with pytest.raises(UnreadableRecords, match="bytes follow the last record"):
@@ -116,8 +116,10 @@ def test_false_count_in_a_compressed_batch_is_refused(codec: Codec) -> None:
     byte=st.integers(0, 255),
     extra=st.integers(-2, 2),
 )
-def test_both_forms_agree_and_what_passes_can_be_decoded(values: list[bytes], at: int, byte: int, extra: int) -> None:
-    """A batch that is accepted never stops a reader: the AMQP encoder and the record decoder both take it."""
+def test_both_implementations_agree_and_accepted_records_can_be_decoded(
+    values: list[bytes], at: int, byte: int, extra: int
+) -> None:
+    """An accepted batch never stops a reader: both the AMQP encoder and the record decoder can read it."""
     body = bytearray(records_of(*values))
     body[at % len(body)] = byte
     count = len(values) + extra

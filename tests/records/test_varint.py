@@ -1,4 +1,4 @@
-"""Varints: bytes by hand, round trips, and numbers that do not end."""
+"""Varints: bytes written by hand, round trips, and numbers that do not end."""
 
 import pytest
 from hypothesis import given, settings
@@ -20,7 +20,7 @@ from hubmere.records.varint import read_uvarint, read_varint, read_varlong, uvar
     ],
 )
 def test_unsigned_varint_has_the_bytes_of_protocol_buffers(value: int, wire: str) -> None:
-    """Seven bits to a byte, least significant first, the high bit says that more follows."""
+    """Each byte has seven bits, least significant first; the high bit means that more bytes follow."""
     out = bytearray()
 
     write_uvarint(out, value)
@@ -56,7 +56,7 @@ def test_signed_varint_is_zig_zag(value: int, wire: str) -> None:
 @settings(deadline=None)
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_varlong_survives_a_round_trip(value: int) -> None:
-    """Timestamp deltas may take all of 64 bits."""
+    """Timestamp deltas may have up to 64 bits."""
     out = bytearray()
 
     write_varint(out, value)
@@ -65,8 +65,8 @@ def test_varlong_survives_a_round_trip(value: int) -> None:
 
 
 @pytest.mark.parametrize("wire", ["", "ff" * 10, "80" * 11, "ff" * 9 + "7f"])
-def test_varlong_that_is_cut_off_or_too_long_is_refused(wire: str) -> None:
-    """64 bits take at most ten bytes, the last of which holds one bit."""
+def test_varlong_that_is_incomplete_or_too_long_is_refused(wire: str) -> None:
+    """64 bits take at most ten bytes, and the last one has a single bit."""
     data = bytes.fromhex(wire)
 
     with pytest.raises(UnreadableRecords):
@@ -74,7 +74,7 @@ def test_varlong_that_is_cut_off_or_too_long_is_refused(wire: str) -> None:
 
 
 @pytest.mark.parametrize("wire", ["8001", "ac02", "ffffffff0f"])
-def test_varint_does_not_reach_past_its_end(wire: str) -> None:
+def test_varint_does_not_read_past_its_record(wire: str) -> None:
     """A number ends with its record, even if the buffer has more bytes."""
     data = bytes.fromhex(wire)
 

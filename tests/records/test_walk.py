@@ -1,4 +1,4 @@
-"""The walk over stored batches: its result, and where it stops."""
+"""The scan over stored batches: its result, and where it stops."""
 
 import random
 from collections.abc import Callable
@@ -20,7 +20,7 @@ def walk(request: pytest.FixtureRequest) -> Walk:
 
 
 def a_batch(base: int, count: int = 1, *, body: bytes = b"x", time_ms: int = 1_000, **fields: int) -> bytearray:
-    """A stored batch from a sequence number on."""
+    """A stored batch that starts at a sequence number."""
     batch = bytearray(encode_batch([Record(index, time_ms, None, body) for index in range(count)]))
     write_header(batch, read_header(batch)._replace(base_sequence_number=base, **fields))
     seal(batch)
@@ -28,12 +28,12 @@ def a_batch(base: int, count: int = 1, *, body: bytes = b"x", time_ms: int = 1_0
 
 
 def run(walk: Walk, data: bytes, *, start: int = 0, end_before: int = NO_END, is_sparse: bool = False) -> Walked:
-    """Walk from the beginning of a segment."""
+    """Scan from the beginning of a segment."""
     return walk(data, start, end_before, is_sparse, 0, 0, -1, 0)
 
 
-def test_ordinary_batches_are_summed_up(walk: Walk) -> None:
-    """Sequence numbers, times and the last batch with events."""
+def test_scan_returns_a_summary_of_ordinary_batches(walk: Walk) -> None:
+    """The summary has sequence numbers, times and the last batch with events."""
     batches = [a_batch(0, 2, time_ms=50), a_batch(2, 3, time_ms=70), a_batch(5, 1, time_ms=60)]
 
     walked = run(walk, b"".join(batches))
@@ -49,7 +49,7 @@ def test_ordinary_batches_are_summed_up(walk: Walk) -> None:
 
 
 def test_index_has_an_entry_for_every_interval(walk: Walk) -> None:
-    """More than 4,096 bytes lie between two entries, as Kafka has it."""
+    """There are more than 4,096 bytes between two entries, as in Kafka."""
     batches = [a_batch(base, body=b"x" * 1_000, time_ms=base) for base in range(12)]
 
     walked = run(walk, b"".join(batches))
@@ -60,8 +60,8 @@ def test_index_has_an_entry_for_every_interval(walk: Walk) -> None:
     assert walked.unindexed_bytes == 4 * size
 
 
-def test_last_five_batches_of_a_producer_are_given(walk: Walk) -> None:
-    """A log remembers no more of each; another producer in between begins a new run."""
+def test_last_five_batches_of_a_producer_are_returned(walk: Walk) -> None:
+    """A log remembers five batches for each producer; a batch of another producer between them starts a new run."""
     ids = [7] * 8 + [8] + [7] * 2
     batches = [
         a_batch(base, producer_id=number, producer_epoch=1, producer_sequence=base) for base, number in enumerate(ids)
@@ -95,8 +95,8 @@ def test_last_five_batches_of_a_producer_are_given(walk: Walk) -> None:
         a_batch(1)[: HEADER_BYTES - 1],
     ],
 )
-def test_walk_stops_before_a_batch_that_is_not_ordinary(walk: Walk, odd: bytearray) -> None:
-    """The caller decides about it: damage, a transaction, or a batch that is large."""
+def test_scan_stops_before_a_batch_that_is_not_ordinary(walk: Walk, odd: bytearray) -> None:
+    """The caller handles it: it is damaged, belongs to a transaction, or is large."""
     first = a_batch(0)
 
     walked = run(walk, bytes(first + odd))
@@ -104,15 +104,15 @@ def test_walk_stops_before_a_batch_that_is_not_ordinary(walk: Walk, odd: bytearr
     assert (walked.size_bytes, walked.batches, walked.next_sequence) == (len(first), 1, 1)
 
 
-def test_walk_stops_at_a_sequence_number(walk: Walk) -> None:
-    """After a failed flush nothing behind the committed end is kept."""
+def test_scan_stops_at_a_sequence_number(walk: Walk) -> None:
+    """After a failed flush, nothing after the committed end is kept."""
     data = b"".join(a_batch(base, 2) for base in (0, 2, 4))
 
     assert [run(walk, data, end_before=end).next_sequence for end in (6, 5, 4, 1)] == [6, 4, 4, 0]
 
 
 def test_sparse_segments_may_have_gaps(walk: Walk) -> None:
-    """Compaction leaves them; numbers never go back, and one beyond all numbers is not one."""
+    """Compaction leaves gaps; sequence numbers never decrease, and a number beyond the valid range is damage."""
     data = b"".join([a_batch(3), a_batch(9), a_batch(4)])
 
     assert run(walk, data, is_sparse=True).next_sequence == 10
@@ -120,8 +120,8 @@ def test_sparse_segments_may_have_gaps(walk: Walk) -> None:
     assert run(walk, bytes(a_batch(2**63 - 1, 2)), is_sparse=True).batches == 0
 
 
-def test_both_forms_of_the_walk_agree() -> None:
-    """Random batches, with random damage, cut anywhere: the compiled walk and the interpreted one find the same."""
+def test_both_implementations_of_the_scan_agree() -> None:
+    """For random batches with random damage, cut anywhere, the compiled and the interpreted scan return the same."""
     chance = random.Random(14)
     for _ in range(300):
         data, base = bytearray(), chance.randrange(100)

@@ -19,7 +19,7 @@ LOG = "hub-0"
 
 
 def sized(code: int, content: bytes) -> bytes:
-    """A variable-width value, `code` being its short constructor."""
+    """A value of variable width; `code` is its short constructor."""
     if len(content) < 256:
         return bytes((code, len(content))) + content
     return bytes((code + 0x10,)) + len(content).to_bytes(4, "big") + content
@@ -78,7 +78,7 @@ def producer_annotations(sequence: int, *, producer_id: int = 7, epoch: int = 1)
 
 
 def stored(batch: bytearray, *, base: int = 0, now_ms: int = NOW_MS) -> bytes:
-    """A batch as the log keeps it: numbered, stamped with its append time, sealed."""
+    """A batch as the log stores it: numbered, stamped with its append time, sealed."""
     number_batch(batch, base)
     stamp_append_time(batch, now_ms)
     return bytes(batch)
@@ -119,12 +119,12 @@ class Delivered:
 
     @property
     def sections(self) -> MessageSections:
-        """The message, cut but not opened."""
+        """The sections of the message, not decoded."""
         return split_message(self.payload)
 
 
 def deliveries(frames: bytes) -> list[Delivered]:
-    """The frames in a run of bytes, which must hold nothing else."""
+    """The frames in some bytes, which contain nothing else."""
     found = []
     at = 0
     while at < len(frames):
@@ -139,7 +139,7 @@ def deliveries(frames: bytes) -> list[Delivered]:
 
 
 def pairs(value: bytes) -> list[tuple[bytes, bytes]]:
-    """Keys and values of an encoded map, each still encoded."""
+    """Keys and values of an encoded map, still encoded."""
     at = 3 if value[0] == 0xC1 else 9
     found = []
     while at < len(value):

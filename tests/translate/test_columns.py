@@ -1,4 +1,4 @@
-"""Values and rows as a table shows them, and rows that become events."""
+"""Values and rows of a table, and how rows become events."""
 
 import uuid
 from typing import Any
@@ -44,7 +44,7 @@ TEXTS = st.text(st.characters(codec="utf-8"), max_size=400)
     ids=repr,
 )
 def test_value_has_the_text_of_the_connector(value: Any, text: str) -> None:
-    """Strings raw, everything else as JSON, so that existing code can parse these cells."""
+    """Strings are raw and everything else is JSON, so that existing code can parse these cells."""
     assert text_of(value) == text
 
 
@@ -53,10 +53,10 @@ def test_value_has_the_text_of_the_connector(value: Any, text: str) -> None:
     key=st.none() | NAMES,
     properties=st.dictionaries(NAMES, TEXTS, max_size=4),
 )
-def test_row_becomes_an_event_that_every_reader_sees_alike(
+def test_row_becomes_an_event_that_is_equal_for_every_reader(
     body: bytes | None, key: str | None, properties: dict[str, str]
 ) -> None:
-    """What a query writes is read back by Spark and by AMQP receivers as it was written."""
+    """Spark and AMQP receivers read what a query has written."""
     record = record_of(0, body, key, properties.items())
     headers = [(name.encode(), content) for name, content in record.headers]
 
@@ -79,7 +79,7 @@ def test_property_without_a_value_is_null() -> None:
     assert row.properties == {"a": "null"}
 
 
-def test_envelope_that_does_not_hold_is_a_header_like_any_other() -> None:
+def test_invalid_envelope_is_an_ordinary_header() -> None:
     """A Kafka client may write what looks like an envelope."""
     headers: list[tuple[bytes, bytes | None]] = [(b"color", b"red"), (kernels.ENVELOPE_NAME, b"\x01\x00\x07\x00")]
 

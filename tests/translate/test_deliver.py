@@ -1,4 +1,4 @@
-"""Transfers: how far one call goes, which records a reader sees, and the Kafka origin of an event."""
+"""AMQP transfers: how many one call makes, which records a reader sees, and events from Kafka producers."""
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
@@ -30,7 +30,7 @@ def three_events(base: int = 0) -> bytes:
 
 
 def from_kafka(*records: Record, codec: Codec = Codec.NONE, attributes: int = 0, **fields: int) -> bytes:
-    """A batch as a Kafka producer wrote it, kept with its own times."""
+    """A batch of a Kafka producer, stored with its own times."""
     return bytes(
         encode_batch(
             records, base_sequence_number=records[0].sequence_number, codec=codec, attributes=attributes, **fields
@@ -55,14 +55,14 @@ def read_annotations(payload_frames: bytes) -> dict[bytes, bytes]:
 
 
 def test_delivery_ids_are_contiguous_and_wrap() -> None:
-    """Serial numbers of 32 bits; clients throw on a gap."""
+    """Ids have 32 bits; clients throw on a gap."""
     emission = emit(three_events(), next_delivery_id=0xFFFF_FFFE)
 
     assert [got.transfer.delivery_id for got in deliveries(emission.frames)] == [0xFFFF_FFFE, 0xFFFF_FFFF, 0]
 
 
 def test_every_field_of_a_transfer_is_written() -> None:
-    """A released client takes the payload from behind the eleventh field."""
+    """The Python SDK reads the payload after the eleventh field."""
     (got, *_) = deliveries(emit(three_events(), channel=0x1234, handle=300).frames)
 
     assert (got.field_count, got.channel, got.transfer.handle) == (11, 0x1234, 300)
@@ -75,7 +75,7 @@ def test_every_field_of_a_transfer_is_written() -> None:
     assert got.transfer.delivery_tag == b""
 
 
-def test_credit_limits_the_count_and_the_next_call_goes_on() -> None:
+def test_credit_limits_the_number_of_events_and_the_next_call_continues() -> None:
     """A reader with one credit gets one event at a time."""
     first = emit(three_events(), limit=1)
     second = emit(three_events(), first.next_sequence, limit=5)
@@ -85,15 +85,15 @@ def test_credit_limits_the_count_and_the_next_call_goes_on() -> None:
     assert bodies(first.frames + second.frames) == [data(b"a"), data(b"b"), data(b"c")]
 
 
-def test_no_credit_sends_nothing_and_stays() -> None:
-    """An empty emission names the event that comes next."""
+def test_emission_without_credit_is_empty() -> None:
+    """It names the next event."""
     emission = emit(three_events(7), 8, limit=0)
 
     assert (emission.frames, emission.count, emission.next_sequence, emission.needs_split) == (b"", 0, 8, False)
 
 
-def test_room_limits_the_bytes_but_one_frame_always_goes() -> None:
-    """Progress must not depend on the size of a write."""
+def test_byte_limit_always_allows_one_frame() -> None:
+    """Otherwise a large event could never be sent."""
     batch = stored(messages_to_batch([data(bytes(600)), data(bytes(600))]))
 
     emission = emit(batch, max_bytes=10, max_frame_size=1000)
@@ -102,7 +102,7 @@ def test_room_limits_the_bytes_but_one_frame_always_goes() -> None:
 
 
 def test_an_event_larger_than_a_frame_ends_the_emission() -> None:
-    """The engine splits it; what came before is already framed."""
+    """The engine splits it; earlier events are already framed."""
     batch = stored(messages_to_batch([data(b"a"), data(bytes(5000)), data(b"c")]))
 
     emission = emit(batch, max_frame_size=4096)
@@ -115,8 +115,8 @@ def test_an_event_larger_than_a_frame_ends_the_emission() -> None:
     assert bodies(rest.frames) == [data(b"c")]
 
 
-def test_a_frame_is_exactly_as_long_as_allowed() -> None:
-    """Header and performative count; one byte more needs a split."""
+def test_frame_of_exactly_the_maximum_size_is_not_split() -> None:
+    """Header and performative count; with one byte more it must be split."""
     batch = stored(messages_to_batch([data(bytes(300))]))
     size = len(emit(batch).frames)
 
@@ -146,15 +146,15 @@ def test_several_batches_are_read_in_one_call() -> None:
     )
 
 
-def test_compacted_hubs_use_the_sequence_number_as_offset() -> None:
-    """Compaction moves bytes, so byte numbers cannot stay."""
+def test_offset_of_a_compacted_hub_is_the_sequence_number() -> None:
+    """Compaction moves bytes, so byte offsets would change."""
     found = read_annotations(emit(three_events(40), 41, offset=999, offsets_are_sequences=True).frames)
 
     assert found[symbol("x-opt-offset")] == text("41")
 
 
-def test_gaps_that_compaction_left_are_kept() -> None:
-    """Sequence numbers never change; the reader simply sees fewer."""
+def test_gaps_of_compaction_are_kept() -> None:
+    """Sequence numbers never change; the reader gets fewer events."""
     batch = from_kafka(a_record(10, value=b"a"), a_record(13, value=b"b"), a_record(14, value=b"c"), last_delta=6)
 
     whole = emit(batch, 10, offsets_are_sequences=True)
@@ -165,7 +165,7 @@ def test_gaps_that_compaction_left_are_kept() -> None:
     assert message_at(batch, 0, 12, cache=DecodedCache(), log=LOG, offsets_are_sequences=True) is None
 
 
-def test_control_batches_are_passed_over() -> None:
+def test_control_batches_are_skipped() -> None:
     """Transaction markers are not events, but they take a sequence number."""
     marker = bytes(encode_marker(Marker(7, 0, True, 0), time_ms=NOW_MS, base_sequence_number=3))
 
@@ -175,8 +175,8 @@ def test_control_batches_are_passed_over() -> None:
     assert emit(marker, 3).next_sequence == 4
 
 
-def test_aborted_transactions_are_passed_over() -> None:
-    """Only the aborted producer's transactional batches inside the range go."""
+def test_aborted_transactions_are_skipped() -> None:
+    """Only transactional batches of the aborted producer inside the range are skipped."""
     aborted = from_kafka(
         a_record(0, value=b"no"), attributes=0x10, producer_id=7, producer_epoch=0, producer_sequence=0
     )
@@ -191,15 +191,15 @@ def test_aborted_transactions_are_passed_over() -> None:
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Codec if codec], ids=lambda codec: codec.name.lower())
-def test_compressed_batches_are_opened_for_amqp_readers(codec: Codec) -> None:
-    """Stored as they came, shown as anyone else's."""
+def test_compressed_batches_are_decompressed_for_amqp_readers(codec: Codec) -> None:
+    """They are stored as they came."""
     batch = from_kafka(*(a_record(n, value=b"body %d" % n) for n in range(50)), codec=codec)
 
     assert bodies(emit(batch).frames) == [data(b"body %d" % n) for n in range(50)]
 
 
-def test_a_batch_whose_records_cannot_be_read_is_passed_over_and_named() -> None:
-    """A Kafka producer may fill a valid batch with anything; readers must skip it and continue."""
+def test_batch_with_undecodable_records_is_skipped_and_reported() -> None:
+    """A valid batch of a Kafka producer may contain anything; readers must skip it and continue."""
     broken = bytearray(three_events())
     broken[61:64] = b"\xff\xff\xff"
     squeezed = bytearray(from_kafka(a_record(3, value=bytes(100)), codec=Codec.GZIP))
@@ -211,8 +211,8 @@ def test_a_batch_whose_records_cannot_be_read_is_passed_over_and_named() -> None
     assert emission.unreadable == ((0, 3), (3, 4))
 
 
-def test_a_kafka_record_with_key_and_headers_is_shown_by_the_services_rules() -> None:
-    """Headers are binary properties, of a repeated name the last; the key is a separate annotation."""
+def test_kafka_record_with_key_and_headers_is_delivered_by_the_rules_of_the_service() -> None:
+    """Headers are binary properties, of a repeated name the last one; the key is a separate annotation."""
     headers: Headers = [("a", b"1"), ("n", None), ("a", b"2"), ("long", bytes(300))]
     batch = from_kafka(a_record(key=b"\xff\x00", value=b"v", headers=headers))
 
@@ -230,8 +230,8 @@ def test_a_kafka_record_with_key_and_headers_is_shown_by_the_services_rules() ->
     assert symbol("x-opt-partition-key") not in found
 
 
-def test_a_header_name_that_is_no_text_does_not_reach_a_reader_as_such() -> None:
-    """An AMQP string must be UTF-8, or the client that reads it fails; Kafka does not look."""
+def test_header_name_that_is_not_utf_8_is_replaced() -> None:
+    """An AMQP string must be UTF-8, otherwise the client fails; Kafka does not check it."""
     batch = bytearray(from_kafka(a_record(headers=[("name", b"1")])))
     at = batch.index(b"name")
     batch[at : at + 4] = b"n\xff\xfee"
@@ -245,8 +245,8 @@ def test_a_header_name_that_is_no_text_does_not_reach_a_reader_as_such() -> None
     ]
 
 
-def test_a_kafka_event_has_its_own_time_where_the_hub_keeps_it() -> None:
-    """CreateTime: base plus delta; AppendTime: the batch's time for all."""
+def test_kafka_event_has_its_own_time_on_a_hub_with_create_time() -> None:
+    """CreateTime is the base plus the delta; with AppendTime all records have the time of the batch."""
     batch = from_kafka(a_record(0), a_record(5), last_delta=5)
 
     found = read_annotations(emit(batch, 5).frames)
@@ -255,13 +255,13 @@ def test_a_kafka_event_has_its_own_time_where_the_hub_keeps_it() -> None:
 
 
 @pytest.mark.parametrize("value", [None, b""])
-def test_a_kafka_record_without_value_is_an_event_with_an_empty_body(value: bytes | None) -> None:
-    """AMQP has no null data."""
+def test_kafka_record_without_a_value_is_an_event_with_an_empty_body(value: bytes | None) -> None:
+    """AMQP has no null Data section."""
     assert bodies(emit(from_kafka(a_record(key=b"k", value=value))).frames) == [data(b"")]
 
 
 def test_batches_of_a_foreign_builder_are_read() -> None:
-    """Bytes from another implementation of the record format."""
+    """The bytes come from another implementation of the record format."""
     builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 16)
     for number in range(200):
         builder.append(number, timestamp=NOW_MS, key=None, value=b"x" * number, headers=[])
@@ -292,8 +292,8 @@ FORGED = [
 
 
 @pytest.mark.parametrize("envelope", FORGED, ids=lambda envelope: envelope.hex())
-def test_a_forged_envelope_is_a_header_like_any_other(envelope: bytes) -> None:
-    """A Kafka client may write any header; readers must not get a broken message."""
+def test_forged_envelope_is_an_ordinary_header(envelope: bytes) -> None:
+    """A Kafka client may write any header; readers must not get a malformed message."""
     batch = from_kafka(a_record(value=b"\x01v", headers=[("x-opt-amqp", envelope)]))
 
     (got,) = deliveries(emit(batch).frames)
@@ -321,10 +321,10 @@ def test_a_forged_envelope_is_a_header_like_any_other(envelope: bytes) -> None:
         (None, b"v", b"\x01\x80\x01\x00" + section(0x74, b"\xc1\x01\x00"), b"\x41"),
     ],
 )
-def test_an_envelope_that_does_not_fit_its_record_is_a_header_like_any_other(
+def test_envelope_that_does_not_match_its_record_is_an_ordinary_header(
     key: bytes | None, value: bytes | None, envelope: bytes, property_value: bytes | None
 ) -> None:
-    """A key that is no text, a body that is not of the stated kind, a property that is no AMQP value."""
+    """The key is not UTF-8, the body is not of the stated kind, or a property is not an AMQP value."""
     headers: Headers = [("p", property_value), ("x-opt-amqp", envelope)]
 
     (got,) = deliveries(emit(from_kafka(a_record(key=key, value=value, headers=headers))).frames)
@@ -337,14 +337,14 @@ def test_an_envelope_that_does_not_fit_its_record_is_a_header_like_any_other(
     assert [bytes(raw.raw) for raw in got.sections.body] == [data(value or b"")]
 
 
-def test_an_event_that_is_not_there_has_no_message() -> None:
-    """Past the end, and in nothing at all."""
+def test_missing_event_has_no_message() -> None:
+    """The number is past the end, or there is no batch."""
     assert message_at(three_events(), 0, 3, cache=DecodedCache(), log=LOG) is None
     assert message_at(b"", 0, 0, cache=DecodedCache(), log=LOG) is None
 
 
-def test_a_cut_batch_ends_the_emission() -> None:
-    """The log returns whole batches; an incomplete one is not read."""
+def test_incomplete_batch_ends_the_emission() -> None:
+    """The log returns complete batches, so an incomplete one is not read."""
     whole = three_events()
 
     emission = emit(whole + three_events(3)[:-1])
@@ -352,16 +352,16 @@ def test_a_cut_batch_ends_the_emission() -> None:
     assert (emission.count, emission.next_sequence) == (3, 3)
 
 
-def test_an_impossible_record_count_makes_a_batch_unreadable() -> None:
-    """More records than the header's range of sequence numbers."""
+def test_batch_with_an_impossible_record_count_is_unreadable() -> None:
+    """It has more records than sequence numbers."""
     batch = bytearray(three_events())
     write_header(batch, read_header(batch)._replace(record_count=4))
 
     assert emit(bytes(batch)).unreadable == ((0, 3),)
 
 
-def test_an_envelope_that_is_not_last_is_a_header_like_any_other() -> None:
-    """It describes the headers before it, so it can only be the last."""
+def test_envelope_that_is_not_the_last_header_is_an_ordinary_header() -> None:
+    """An envelope describes the headers before it."""
     batch = from_kafka(a_record(headers=[("x-opt-amqp", b"\x01\x00\x00\x00"), ("z", b"")]))
 
     (got,) = deliveries(emit(batch).frames)
@@ -370,8 +370,8 @@ def test_an_envelope_that_is_not_last_is_a_header_like_any_other() -> None:
     assert len(pairs(bytes(got.sections.application_properties.value_bytes))) == 2
 
 
-def test_a_mirrored_event_is_the_event_that_was_sent() -> None:
-    """Key, value and headers carried to another log by a Kafka client rebuild the same message."""
+def test_mirrored_event_is_equal_to_the_original() -> None:
+    """Key, value and headers that a Kafka client copies to another log give the same message."""
     message = annotations(("mine", b"\x41")) + section(0x77, text("body"))
     own = stored(messages_to_batch([message]))
     mirrored = from_kafka(
@@ -383,7 +383,7 @@ def test_a_mirrored_event_is_the_event_that_was_sent() -> None:
 
 
 def test_many_readers_share_one_decoding() -> None:
-    """The cache finds the batch by log and position."""
+    """The cache key is the log and the position."""
     cache = DecodedCache()
     batch = three_events()
 
@@ -395,8 +395,11 @@ def test_many_readers_share_one_decoding() -> None:
     assert cache.used_bytes == used
 
 
-def test_the_cache_keeps_inside_its_bound() -> None:
-    """Old batches go first; one always stays, or a reader with little credit would decode a large one per event."""
+def test_cache_of_decoded_batches_is_limited() -> None:
+    """Old batches are dropped first.
+
+    One always stays, or a reader with little credit would decode a batch per event.
+    """
     cache = DecodedCache(max_bytes=2500)
     for base in range(0, 30, 3):
         emit(three_events(base), base, cache=cache)
@@ -410,8 +413,8 @@ def test_the_cache_keeps_inside_its_bound() -> None:
     assert cache.used_bytes == kept.size_bytes
 
 
-def test_unreadable_batches_take_room_in_the_cache_too() -> None:
-    """Else a stream of them would fill the memory with nothing."""
+def test_unreadable_batches_count_in_the_cache() -> None:
+    """Otherwise many of them would fill the memory."""
     cache = DecodedCache(max_bytes=5000)
     for base in range(50):
         broken = bytearray(stored(messages_to_batch([data(b"a")]), base=base))
@@ -421,7 +424,7 @@ def test_unreadable_batches_take_room_in_the_cache_too() -> None:
     assert 0 < cache.used_bytes <= 5000
 
 
-def test_a_rewritten_batch_is_not_taken_for_the_old_one() -> None:
+def test_rewritten_batch_is_not_served_from_the_cache() -> None:
     """Compaction puts other bytes at the same position."""
     cache = DecodedCache()
     before = from_kafka(a_record(0, value=b"a"), a_record(1, value=b"b"))

@@ -1,4 +1,4 @@
-"""Messages written and read by foreign codecs: Qpid Proton's, and the one inside the Azure SDK."""
+"""Messages that are written and read by foreign codecs: Qpid Proton, and the codec of the Azure SDK."""
 
 import uuid
 
@@ -15,13 +15,13 @@ from translate.builders import NOW_MS, batch_of, deliveries, emit, stored
 
 
 def delivered(payload: bytes, message_format: int = 0) -> list[bytes]:
-    """What a reader gets of a publication."""
+    """The message that a reader gets for a publication."""
     batch = stored(publication_from_amqp(payload, message_format).batch, base=3)
     return [got.payload for got in deliveries(emit(batch, 3, offset=70).frames)]
 
 
-def test_a_message_of_proton_comes_back_to_proton() -> None:
-    """Every kind of property that its binding can write."""
+def test_message_of_proton_survives_a_round_trip() -> None:
+    """It has every kind of property that Proton can write."""
     sent = proton.Message(
         body={"deep": [1, "two", 3.0, None]},
         id=uuid.uuid5(uuid.NAMESPACE_DNS, "hubmere"),
@@ -68,8 +68,8 @@ def test_a_message_of_proton_comes_back_to_proton() -> None:
     assert (got.ttl, got.durable) == (0.0, False), "the service delivers no header"
 
 
-def test_a_batch_of_the_azure_sdk_comes_back_to_the_azure_sdk() -> None:
-    """Its own encoding of annotations and properties, its own decoding of ours."""
+def test_batch_of_the_azure_sdk_survives_a_round_trip() -> None:
+    """The SDK encodes annotations and properties in its own way, and decodes ours."""
     inner = [
         bytes(
             encode_payload(

@@ -1,4 +1,4 @@
-"""Bytes written by hand from the specifications: an event as a record and as a transfer."""
+"""An event as a record and as a transfer, compared with bytes written by hand from the specifications."""
 
 from hubmere.records.header import HEADER_BYTES
 from hubmere.translate import BATCH_FORMAT, RuntimeInfo, delivery_annotations, messages_to_batch, publication_from_amqp
@@ -24,16 +24,16 @@ def record_of(message: bytes, key: str | None = None) -> bytes:
     return bytes(publication_from_amqp(batch_of(message, envelope=envelope), BATCH_FORMAT).batch[HEADER_BYTES:])
 
 
-def test_a_bare_event_is_a_bare_record() -> None:
-    """No key, no headers: a body alone has no overhead."""
+def test_event_with_only_a_body_is_a_record_without_headers() -> None:
+    """Without key and properties there is no overhead."""
     record = record_of(data(b"hi"))
 
     # length 8, attributes, time delta, offset delta, null key, value "hi", no headers
     assert record == bytes.fromhex("10 00 00 00 01 04 6869 00".replace(" ", ""))
 
 
-def test_a_key_costs_one_envelope_without_flags() -> None:
-    """The partition key is the record's key, and the envelope says that the record is an AMQP event."""
+def test_partition_key_needs_an_envelope_without_flags() -> None:
+    """The partition key is the key of the record, and the envelope marks the record as an AMQP event."""
     record = record_of(data(b"hi"), key="k")
 
     envelope = b"\x14x-opt-amqp" + bytes.fromhex("08 01000000".replace(" ", ""))
@@ -41,8 +41,8 @@ def test_a_key_costs_one_envelope_without_flags() -> None:
     assert record == bytes((len(fields) * 2,)) + fields
 
 
-def test_application_properties_are_headers_with_their_own_encoding() -> None:
-    """Kafka readers of Event Hubs see AMQP-encoded values; nothing is re-encoded on the way."""
+def test_application_properties_are_headers_with_their_amqp_encoding() -> None:
+    """Kafka readers of Event Hubs see AMQP-encoded values; nothing is encoded again."""
     record = record_of(application_properties(("n", b"\x54\x05"), ("s", text("x"))) + data(b""))
 
     headers = b"\x02n\x04\x54\x05" + b"\x02s\x06\xa1\x01x" + b"\x14x-opt-amqp" + b"\x08" + b"\x01\x00\x02\x00"
@@ -51,7 +51,7 @@ def test_application_properties_are_headers_with_their_own_encoding() -> None:
 
 
 def test_seven_properties_are_shown_to_kafka_readers_as_text() -> None:
-    """Ids in canonical form, times as ISO 8601, binary ids in base64; the section itself is kept whole."""
+    """Ids have their canonical form, times are ISO 8601, binary ids are base64; the section itself is stored whole."""
     identity = b"\x98" + bytes.fromhex("0123456789abcdef0123456789abcdef")
     created = b"\x83" + (1_700_000_000_123).to_bytes(8, "big")
     fields = [
@@ -83,8 +83,8 @@ def test_seven_properties_are_shown_to_kafka_readers_as_text() -> None:
     assert record.endswith(b"\x01\x20\x00\x07" + properties)
 
 
-def test_a_message_without_body_is_a_tombstone() -> None:
-    """A null value with a key deletes that key on a compacted hub; a body of null does the same and stays a body."""
+def test_message_without_a_body_is_a_tombstone() -> None:
+    """On a compacted hub a null value with a key deletes the key; a body of null does the same, but remains a body."""
     absent = record_of(section(0x70, b"\x45"), key="k")
     null = record_of(section(0x77, b"\x40"), key="k")
 
@@ -95,7 +95,9 @@ def test_a_message_without_body_is_a_tombstone() -> None:
 
 
 def test_a_transfer_has_eleven_fields_and_the_layout_of_the_service() -> None:
-    """Payload as recorded from the service; the delivery-id in its four-byte form (golden frame of the reference)."""
+    """The payload is as recorded from the service, with the four-byte form of the delivery-id (golden frame of the
+    reference).
+    """
     batch = stored(messages_to_batch([data(b"hi")]), base=5)
 
     frames = emit(batch, 5, offset=320).frames
@@ -110,7 +112,7 @@ def test_a_transfer_has_eleven_fields_and_the_layout_of_the_service() -> None:
     assert frames == (len(body) + 4).to_bytes(4, "big") + body
 
 
-def test_a_large_handle_takes_its_long_form() -> None:
+def test_large_handle_has_its_long_encoding() -> None:
     """The delivery is settled and has an empty tag; the delivery-id is at its largest."""
     batch = stored(messages_to_batch([data(b"hi")]))
 
@@ -120,8 +122,8 @@ def test_a_large_handle_takes_its_long_form() -> None:
     assert frames[8:].startswith(bytes.fromhex(performative) + b"\x00\x53\x72")
 
 
-def test_a_header_section_is_kept_but_not_delivered() -> None:
-    """As the service: a reader that honours time-to-live would discard events that the hub still keeps."""
+def test_header_section_is_stored_but_not_delivered() -> None:
+    """As in the service: a reader that applies time-to-live would discard events that the hub still has."""
     header = section(0x70, compound(0xC0, [b"\x41", b"\x50\x0a", b"\x70\x00\x00\x00\x01"]))
     record = record_of(header + data(b"hi"))
     batch = stored(messages_to_batch([header + data(b"hi")]))
@@ -133,8 +135,8 @@ def test_a_header_section_is_kept_but_not_delivered() -> None:
     assert got.payload.endswith(data(b"hi"))
 
 
-def test_delivery_annotations_behind_the_body_are_the_last_section() -> None:
-    """The Python SDK writes them there, and the service gives them back there; those before the body end here."""
+def test_delivery_annotations_after_the_body_are_the_last_section() -> None:
+    """The Python SDK writes them there, and the service delivers them there; those before the body are dropped."""
     behind = section(0x71, compound(0xC1, [symbol("hop"), b"\x41"]))
     footer = section(0x78, compound(0xC1, [symbol("f"), b"\x42"]))
     sent = [data(b"plain") + behind, data(b"hi") + behind + footer, behind + data(b"before")]

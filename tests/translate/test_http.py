@@ -1,4 +1,4 @@
-"""Events posted over HTTPS, as AMQP and Kafka readers see them."""
+"""Events published over HTTPS, as AMQP and Kafka readers see them."""
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
@@ -42,7 +42,7 @@ def test_kafka_readers_see_compact_encodings_and_the_content_type() -> None:
 
 
 def test_broker_properties_fill_the_properties_section() -> None:
-    """Each name has its field of AMQP; the time to live is stored in the header, which is not delivered."""
+    """Each name has its AMQP field; the time to live is stored in the header, which is not delivered."""
     event = HttpEvent(
         body=b"",
         message_id="m",
@@ -66,15 +66,15 @@ def test_broker_properties_fill_the_properties_section() -> None:
     assert message.header is None
 
 
-def test_an_event_without_properties_is_a_bare_event() -> None:
-    """Nothing is stored that was not sent."""
+def test_event_without_properties_has_only_a_body() -> None:
+    """Nothing is stored that the client did not send."""
     (message,) = messages_read(publication_from_http([HttpEvent(body=b"hi")]))
 
     assert (message.header, message.properties, message.application_properties) == (None, None, None)
 
 
 def test_a_batch_is_one_publication_with_one_key() -> None:
-    """Atomic, contiguous, in one partition; properties only where they were given."""
+    """The batch is atomic, contiguous and in one partition; properties are only on the events that had them."""
     events = [HttpEvent(body=b"a", partition_key="k", properties={"p": 1}), HttpEvent(body=b"bc", partition_key="k")]
 
     publication = publication_from_http(events)
@@ -85,13 +85,13 @@ def test_a_batch_is_one_publication_with_one_key() -> None:
 
 
 def test_different_keys_in_one_batch_are_refused() -> None:
-    """They could not stay together."""
+    """The events could not be in one partition."""
     with pytest.raises(InvalidArgument):
         publication_from_http([HttpEvent(body=b"a", partition_key="k"), HttpEvent(body=b"b")])
 
 
-def test_a_publisher_stamps_name_and_key() -> None:
-    """As over AMQP: the broker resolves the key."""
+def test_publisher_sets_name_and_key() -> None:
+    """As over AMQP, the broker resolves the key."""
     publication = publication_from_http(
         [HttpEvent(body=b"a")], publisher="dev-01", resolve_key=lambda key: key or "dev-01"
     )
@@ -117,7 +117,7 @@ def test_a_publisher_stamps_name_and_key() -> None:
     ],
     ids=["no event", "number", "content type", "long key", "half a key", "half a name", "half an id"],
 )
-def test_what_cannot_be_said_in_amqp_is_refused(events: list[HttpEvent]) -> None:
-    """As a refusal that names the argument."""
+def test_values_that_amqp_cannot_express_are_refused(events: list[HttpEvent]) -> None:
+    """The refusal names the argument."""
     with pytest.raises(InvalidArgument):
         publication_from_http(events)

@@ -32,7 +32,7 @@ KEYED = annotations(("x-opt-partition-key", text("k")))
 
 
 def annotations_read(batch: bytearray) -> list[dict[bytes, bytes]]:
-    """The annotations of every event as a reader gets them."""
+    """The annotations of every event, as a reader gets them."""
     found = []
     for delivered in deliveries(emit(stored(batch)).frames):
         raw = delivered.sections.message_annotations
@@ -41,8 +41,8 @@ def annotations_read(batch: bytearray) -> list[dict[bytes, bytes]]:
     return found
 
 
-def test_a_batch_header_leaves_to_the_log_what_the_log_decides() -> None:
-    """Position, times and checksum are zero; size and counts are right."""
+def test_batch_header_leaves_fields_of_the_log_empty() -> None:
+    """Position, times and checksum are zero; size and counts are set."""
     batch = publication_from_amqp(batch_of(data(b"a"), data(b"b")), BATCH_FORMAT).batch
 
     header = read_header(batch)
@@ -52,7 +52,7 @@ def test_a_batch_header_leaves_to_the_log_what_the_log_decides() -> None:
     assert (header.producer_id, header.producer_epoch, header.producer_sequence) == (-1, -1, -1)
 
 
-def test_the_size_of_a_publication_is_what_was_sent() -> None:
+def test_size_of_a_publication_is_that_of_the_sent_bytes() -> None:
     """Limits and quotas count the publisher's bytes, not ours."""
     payload = batch_of(data(bytes(500)), envelope=KEYED)
 
@@ -61,14 +61,14 @@ def test_the_size_of_a_publication_is_what_was_sent() -> None:
 
 @pytest.mark.parametrize("message_format", [0, 1, 0x8001_3701])
 def test_only_the_batch_format_is_a_batch(message_format: int) -> None:
-    """Several data sections in another format are one event with several data sections."""
+    """In another format, several data sections belong to one event."""
     publication = publication_from_amqp(data(b"a") + data(b"b"), message_format)
 
     assert publication.count == 1
 
 
-def test_the_key_of_the_envelope_goes_on_every_event() -> None:
-    """And overrides keys of the inner messages."""
+def test_key_of_the_envelope_applies_to_every_event() -> None:
+    """It overrides keys of the inner messages."""
     payload = batch_of(data(b"a"), annotations(("x-opt-partition-key", text("other"))) + data(b"b"), envelope=KEYED)
 
     publication = publication_from_amqp(payload, BATCH_FORMAT)
@@ -78,7 +78,7 @@ def test_the_key_of_the_envelope_goes_on_every_event() -> None:
 
 
 def test_without_an_envelope_key_the_first_message_decides() -> None:
-    """A batch lies in one partition, so it has one key."""
+    """A batch is stored in one partition, so it has one key."""
     publication = publication_from_amqp(batch_of(KEYED + data(b"a"), data(b"b")), BATCH_FORMAT)
 
     assert publication.partition_key == "k"
@@ -90,8 +90,8 @@ def test_without_an_envelope_key_the_first_message_decides() -> None:
     [b"\x40", b"\x54\x05", symbol("k"), b"\xa0\x01k", b"\xa1\x00"],
     ids=["null", "int", "symbol", "binary", "empty"],
 )
-def test_what_is_not_a_text_is_no_key(value: bytes) -> None:
-    """Reference: a key that is not a string is ignored; an empty one is none."""
+def test_value_that_is_not_a_string_is_not_a_key(value: bytes) -> None:
+    """Reference: a key that is not a string is ignored, and so is an empty one."""
     publication = publication_from_amqp(annotations(("x-opt-partition-key", value)) + data(b"a"), 0)
 
     assert publication.partition_key is None
@@ -100,7 +100,7 @@ def test_what_is_not_a_text_is_no_key(value: bytes) -> None:
 
 @pytest.mark.parametrize(("key", "is_taken"), [("x" * 128, True), ("€" * 128, True), ("x" * 129, False)])
 def test_a_key_has_at_most_128_characters(key: str, is_taken: bool) -> None:
-    """Characters, not bytes."""
+    """The limit counts characters, not bytes."""
     payload = section(0x72, compound(0xC1, [symbol("x-opt-partition-key"), text(key)])) + data(b"a")
 
     if is_taken:
@@ -117,7 +117,7 @@ def test_a_key_in_a_damaged_message_is_refused(broken: bytes) -> None:
         publication_from_amqp(broken + b"x-opt-partition-key", 0)
 
 
-def test_a_key_behind_other_annotations_and_after_the_body_is_found() -> None:
+def test_key_after_other_annotations_or_after_the_body_is_found() -> None:
     """Sections of a single message may come in any order."""
     payload = data(b"a") + annotations(("mine", b"\x44"), ("x-opt-partition-key", text("k")))
 
@@ -125,8 +125,8 @@ def test_a_key_behind_other_annotations_and_after_the_body_is_found() -> None:
     assert publication_from_amqp(payload, 0).partition_key == "k"
 
 
-def test_the_name_of_the_key_in_a_body_is_no_key() -> None:
-    """Only annotations hold a key."""
+def test_name_of_the_key_inside_a_body_is_ignored() -> None:
+    """Only annotations can have a key."""
     payload = data(b"x-opt-partition-key")
 
     assert keyed_messages([payload, data(b"a")]) == []
@@ -134,8 +134,8 @@ def test_the_name_of_the_key_in_a_body_is_no_key() -> None:
     assert publication_from_amqp(batch_of(payload), BATCH_FORMAT).partition_key is None
 
 
-def test_a_publisher_gives_its_events_key_and_name() -> None:
-    """Reference: the publisher's name acts as key, and x-opt-publisher is stamped on every event."""
+def test_publisher_sets_key_and_name_of_its_events() -> None:
+    """Reference: the publisher's name is the key, and x-opt-publisher is set on every event."""
     payload = batch_of(data(b"a"), annotations(("mine", b"\x41")) + data(b"b"))
 
     publication = publication_from_amqp(payload, BATCH_FORMAT, publisher="dev-01", resolve_key=lambda _: "dev-01")
@@ -170,8 +170,8 @@ def test_the_broker_decides_which_key_is_stored() -> None:
         "x-opt-kafka-key",
     ],
 )
-def test_a_sender_cannot_state_what_the_broker_states(name: str) -> None:
-    """Else a reader could not trust the annotation; other annotations stay."""
+def test_annotations_of_the_broker_are_removed_from_published_messages(name: str) -> None:
+    """Otherwise a reader could not trust them; other annotations stay."""
     message = annotations((name, text("forged")), ("mine", b"\x41")) + data(b"a")
 
     (found,) = annotations_read(publication_from_amqp(message, 0).batch)
@@ -180,8 +180,8 @@ def test_a_sender_cannot_state_what_the_broker_states(name: str) -> None:
     assert found[symbol("mine")] == b"\x41"
 
 
-def test_producer_annotations_number_the_batch_and_stay_on_the_events() -> None:
-    """Idempotent sending: the log compares the batch's producer fields; readers get the annotations as sent."""
+def test_producer_annotations_set_the_producer_fields_of_the_batch() -> None:
+    """The log compares the producer fields of the batch; readers get the annotations as sent."""
     payload = batch_of(*(producer_annotations(number) + data(b"a") for number in (41, 42, 43)))
 
     publication = publication_from_amqp(payload, BATCH_FORMAT)
@@ -197,8 +197,8 @@ def test_producer_annotations_number_the_batch_and_stay_on_the_events() -> None:
     assert [event[name] for event in found] == [b"\x71" + number.to_bytes(4, "big") for number in (41, 42, 43)]
 
 
-def test_producer_annotations_may_take_their_shortest_form() -> None:
-    """Reference: long, short and int, which may be written small."""
+def test_producer_annotations_may_have_their_shortest_encoding() -> None:
+    """Reference: the types are long, short and int, which may be encoded in fewer bytes."""
     message = annotations(
         ("com.microsoft:producer-id", b"\x55\x07"),
         ("com.microsoft:producer-epoch", b"\x61\x00\x00"),
@@ -208,15 +208,15 @@ def test_producer_annotations_may_take_their_shortest_form() -> None:
     assert publication_from_amqp(message + data(b"a"), 0).producer == ProducerStamp(7, 0, 0)
 
 
-def test_producer_numbers_wrap_at_the_end_of_their_range() -> None:
+def test_sequence_numbers_of_a_producer_wrap_around() -> None:
     """2^31 - 1 is followed by 0, as in the record format."""
     payload = batch_of(producer_annotations(0x7FFF_FFFF) + data(b"a"), producer_annotations(0) + data(b"b"))
 
     assert publication_from_amqp(payload, BATCH_FORMAT).producer == ProducerStamp(7, 1, 0x7FFF_FFFF)
 
 
-def test_a_link_without_idempotence_keeps_producer_annotations_as_they_are() -> None:
-    """A forwarder that copies annotations is not their producer."""
+def test_link_without_idempotence_stores_producer_annotations_unchanged() -> None:
+    """A program that forwards events copies annotations without being their producer."""
     publication = publication_from_amqp(producer_annotations(41) + data(b"a"), 0, idempotent=False)
 
     assert publication.producer is None
@@ -238,7 +238,7 @@ def test_a_link_without_idempotence_keeps_producer_annotations_as_they_are() -> 
     ids=["gap", "missing", "two epochs", "two producers", "negative", "incomplete", "not a number"],
 )
 def test_inconsistent_producer_annotations_refuse_the_batch(payload: bytes) -> None:
-    """Half a numbering cannot be checked for duplicates."""
+    """An incomplete numbering cannot be checked for duplicates."""
     with pytest.raises(UndecodableMessage):
         publication_from_amqp(payload, BATCH_FORMAT)
 
@@ -265,14 +265,14 @@ def test_inconsistent_producer_annotations_refuse_the_batch(payload: bytes) -> N
         batch_of(section(0x72, compound(0xC1, [symbol("x-opt-partition-key"), b"\xa1\x01\xff"]))),
     ],
 )
-def test_what_is_no_message_refuses_the_batch(payload: bytes) -> None:
-    """No data section, or an undecodable message inside: the whole publication is refused, nothing is stored."""
+def test_undecodable_message_refuses_the_whole_batch(payload: bytes) -> None:
+    """Without a data section, or with an undecodable message inside, nothing is stored."""
     with pytest.raises(UndecodableMessage):
         publication_from_amqp(payload, BATCH_FORMAT)
 
 
 def test_deep_nesting_is_refused() -> None:
-    """A message of brackets must not reach the stack's end, here or in a reader."""
+    """A deeply nested message must not exhaust the stack, neither here nor in a reader."""
     value = b"\x40"
     for _ in range(60):
         value = compound(0xC0, [value], wide=True)
@@ -284,14 +284,14 @@ def test_deep_nesting_is_refused() -> None:
 
 
 def test_one_bad_message_refuses_a_run_of_single_sends() -> None:
-    """The endpoint then takes them one by one and rejects that one."""
+    """The endpoint then publishes them one by one and rejects the bad one."""
     with pytest.raises(UndecodableMessage):
         messages_to_batch([data(b"a"), b"\x00\x53", data(b"b")])
 
 
 @given(st.binary(max_size=60), st.sampled_from([0, BATCH_FORMAT]))
 def test_arbitrary_bytes_are_stored_or_refused(payload: bytes, message_format: int) -> None:
-    """Nothing but a refusal may come out of hostile input."""
+    """Hostile input must not cause another error."""
     try:
         publication = publication_from_amqp(payload, message_format)
     except UndecodableMessage:
@@ -300,8 +300,8 @@ def test_arbitrary_bytes_are_stored_or_refused(payload: bytes, message_format: i
 
 
 @pytest.mark.parametrize("size", [0, 10_000])
-def test_large_messages_are_asked_for_a_key_like_small_ones(size: int) -> None:
-    """A short body has another constructor than a long one: the answer is the same."""
+def test_key_is_found_in_large_messages_as_in_small_ones(size: int) -> None:
+    """A short body has another constructor than a long one, but the result is the same."""
     body, named = data(bytes(size)), data(bytes(size) + b"x-opt-partition-key")
 
     assert keyed_messages([body, KEYED + body, named, body + KEYED]) == [1, 3]
@@ -313,6 +313,6 @@ def test_large_messages_are_asked_for_a_key_like_small_ones(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 10_000])
-def test_damaged_message_is_left_to_the_publication_to_refuse(size: int) -> None:
-    """A search for a key must not end the connection."""
+def test_search_for_a_key_in_a_damaged_message_does_not_raise(size: int) -> None:
+    """The publication refuses it; the search must not close the connection."""
     assert keyed_messages([data(b"a"), data(bytes(size))[:-1], b""]) == [1]

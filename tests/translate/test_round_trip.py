@@ -1,4 +1,4 @@
-"""What an AMQP publisher sent is what an AMQP reader gets, and a Kafka reader sees it as records."""
+"""An AMQP reader gets exactly what an AMQP publisher sent, and a Kafka reader gets it as records."""
 
 from itertools import pairwise
 
@@ -53,7 +53,7 @@ def assert_same(got: Delivered, sent: Sent, *, sequence: int, offset: int, key: 
 
 @COMMON
 @given(st.lists(messages(), min_size=1, max_size=4), st.integers(0, 1 << 40), st.integers(0, 1 << 40))
-def test_a_batch_comes_back_message_by_message(sent: list[Sent], base: int, offset: int) -> None:
+def test_batch_is_read_back_message_by_message(sent: list[Sent], base: int, offset: int) -> None:
     """Sections, types and encodings survive storage (reference: lossless storage of an AMQP message)."""
     publication = publication_from_amqp(batch_of(*(message.payload for message in sent)), BATCH_FORMAT)
     batch = stored(publication.batch, base=base)
@@ -69,8 +69,8 @@ def test_a_batch_comes_back_message_by_message(sent: list[Sent], base: int, offs
 
 @COMMON
 @given(messages(), st.text(min_size=1, max_size=128))
-def test_a_single_message_with_a_key_comes_back_with_it(sent: Sent, key: str) -> None:
-    """The key is stored as the record's key and shown again as an annotation."""
+def test_single_message_with_a_key_is_read_back_with_the_key(sent: Sent, key: str) -> None:
+    """The key is stored as the key of the record and delivered as an annotation."""
     envelope = b"\x00\x53\x72\xd1" + _map_body(symbol("x-opt-partition-key") + text(key))
     publication = publication_from_amqp(batch_of(sent.payload, envelope=envelope), BATCH_FORMAT)
     batch = stored(publication.batch)
@@ -89,7 +89,7 @@ def _map_body(entries: bytes) -> bytes:
 @COMMON
 @given(st.lists(messages(), min_size=1, max_size=4))
 def test_a_run_of_single_messages_is_stored_like_a_batch_of_them(sent: list[Sent]) -> None:
-    """Whether events came in one delivery or in several must not show."""
+    """A reader cannot see whether events came in one delivery or in several."""
     payloads = [message.payload for message in sent]
 
     run = messages_to_batch(payloads)
@@ -100,7 +100,7 @@ def test_a_run_of_single_messages_is_stored_like_a_batch_of_them(sent: list[Sent
 @COMMON
 @given(st.lists(messages(), min_size=1, max_size=4))
 def test_kafka_readers_get_intact_records(sent: list[Sent]) -> None:
-    """A foreign record reader finds the checksum right, the numbers dense and the properties as headers."""
+    """A foreign record reader finds a valid checksum, contiguous numbers and the properties as headers."""
     batch = stored(publication_from_amqp(batch_of(*(message.payload for message in sent)), BATCH_FORMAT).batch, base=40)
 
     reader = DefaultRecordBatch(batch)
@@ -117,7 +117,7 @@ def test_kafka_readers_get_intact_records(sent: list[Sent]) -> None:
 
 @COMMON
 @given(st.lists(messages(), min_size=2, max_size=6), st.data())
-def test_any_way_of_reading_gives_the_same_messages(sent: list[Sent], choices: st.DataObject) -> None:
+def test_messages_do_not_depend_on_how_they_are_read(sent: list[Sent], choices: st.DataObject) -> None:
     """Credit, space and start position only split the stream; they never change an event."""
     batch = stored(publication_from_amqp(batch_of(*(message.payload for message in sent)), BATCH_FORMAT).batch, base=5)
     whole = [delivered.payload for delivered in deliveries(emit(batch, 5).frames)]
@@ -137,8 +137,8 @@ def test_any_way_of_reading_gives_the_same_messages(sent: list[Sent], choices: s
 
 @COMMON
 @given(st.lists(st.integers(0, 400), min_size=1, max_size=40), st.integers(0, 1 << 50))
-def test_the_offset_of_every_event_finds_it_back(sizes: list[int], offset: int) -> None:
-    """Byte numbers are unique, rise with the events, stay inside their batch and lead back to the event."""
+def test_offset_of_every_event_finds_that_event(sizes: list[int], offset: int) -> None:
+    """Byte offsets are unique, increase with the events, stay inside their batch and lead back to the event."""
     batch = stored(messages_to_batch([section(0x75, sized(0xA0, bytes(size))) for size in sizes]))
 
     offsets = [int(found_offset(delivered)) for delivered in deliveries(emit(batch, offset=offset).frames)]

@@ -1,4 +1,4 @@
-"""Which bytes are an AMQP value: hand-written from AMQP 1.0 part 1, whole and damaged."""
+"""Which bytes are a valid AMQP value: examples written by hand from AMQP 1.0 part 1, valid and damaged."""
 
 import pytest
 
@@ -55,8 +55,8 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("digits", WHOLE.values(), ids=WHOLE.keys())
-def test_a_whole_value_ends_where_its_encoding_says(digits: str) -> None:
-    """And the generic codec agrees."""
+def test_valid_value_ends_where_its_encoding_says(digits: str) -> None:
+    """The generic codec gives the same result."""
     value = bytes.fromhex(digits)
 
     assert kernels.value_end(value + b"\x40", 0, len(value) + 1, 0) == len(value)
@@ -65,7 +65,7 @@ def test_a_whole_value_ends_where_its_encoding_says(digits: str) -> None:
 
 @pytest.mark.parametrize("digits", DAMAGED.values(), ids=DAMAGED.keys())
 def test_a_damaged_value_is_refused(digits: str) -> None:
-    """As a body, as a property, and as an annotation."""
+    """It is refused as a body, as a property, and as an annotation."""
     value = bytes.fromhex(digits)
 
     with pytest.raises(kernels.Malformed):
@@ -91,8 +91,8 @@ def test_any_value_may_be_a_body(digits: str) -> None:
 
 
 @pytest.mark.parametrize("depth", [30, 31, 32, 33])
-def test_nesting_ends_where_the_generic_codec_ends(depth: int) -> None:
-    """What is stored must be readable by everyone who shares the limit."""
+def test_nesting_limit_is_that_of_the_generic_codec(depth: int) -> None:
+    """A stored value must be readable by every reader with the same limit."""
     value = b"\x40"
     for _ in range(depth):
         value = compound(0xC0, [value])
@@ -109,7 +109,7 @@ def test_nesting_ends_where_the_generic_codec_ends(depth: int) -> None:
     "descriptor", [b"\x80" + bytes(7) + b"\x75", symbol("amqp:data:binary")], ids=["ulong", "symbol"]
 )
 def test_sections_may_be_described_in_any_legal_form(descriptor: bytes) -> None:
-    """They are delivered in the form that every client reads."""
+    """They are delivered in the encoding that every client reads."""
     message = b"\x00" + descriptor + b"\xa0\x02hi"
 
     (got,) = deliveries(emit(stored(publication_from_amqp(message, 0).batch)).frames)
@@ -117,8 +117,8 @@ def test_sections_may_be_described_in_any_legal_form(descriptor: bytes) -> None:
     assert [bytes(raw.raw) for raw in got.sections.body] == [data(b"hi")]
 
 
-def test_many_properties_and_long_names_come_back() -> None:
-    """Counts and names beyond one byte of length."""
+def test_many_properties_and_long_names_are_read_back() -> None:
+    """Counts and lengths need more than one byte."""
     entries = [(text(f"name {n}" * (40 if n == 7 else 1)), text("v" * n)) for n in range(300)]
     message = section(0x74, compound(0xC1, [part for pair in entries for part in pair])) + data(b"")
 
@@ -128,8 +128,8 @@ def test_many_properties_and_long_names_come_back() -> None:
     assert pairs(bytes(got.sections.application_properties.value_bytes)) == entries
 
 
-def test_properties_whose_names_are_not_strings_come_back_as_they_were() -> None:
-    """Not legal AMQP, but some clients write symbols; they cannot be headers, so the section is kept whole."""
+def test_properties_whose_names_are_not_strings_are_read_back() -> None:
+    """This is not legal AMQP, but some clients write symbols; the section is then stored whole, not as headers."""
     value = compound(0xC1, [symbol("s"), b"\x41", text("t"), b"\x42"])
 
     (got,) = deliveries(emit(stored(publication_from_amqp(section(0x74, value) + data(b""), 0).batch)).frames)
@@ -138,8 +138,8 @@ def test_properties_whose_names_are_not_strings_come_back_as_they_were() -> None
     assert bytes(got.sections.application_properties.value_bytes) == value
 
 
-def test_batches_of_many_events_are_numbered_through() -> None:
-    """Beyond the tables of small numbers, in both directions."""
+def test_batches_of_many_events_are_numbered_correctly() -> None:
+    """The numbers exceed the tables of small numbers, in both directions."""
     count = kernels.TABLE_SIZE + 10
     payload = b"".join(data(data(b"%d" % n)) for n in range(count))
 
@@ -149,8 +149,8 @@ def test_batches_of_many_events_are_numbered_through() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 63, 64, 250, 251, 255, 256, 8_191, 8_192, 300_000])
-def test_bodies_of_every_size_come_back(size: int) -> None:
-    """Around each change of an encoding's width."""
+def test_bodies_of_every_size_are_read_back(size: int) -> None:
+    """The sizes are around each change of an encoding's width."""
     messages = [data(bytes(size)), section(0x70, b"\x45") + data(bytes(size))]
     payload = b"".join(data(message) for message in messages)
 

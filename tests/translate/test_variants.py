@@ -1,4 +1,4 @@
-"""Compiled and interpreted kernels: the same bytes and the same errors, for good and for hostile input."""
+"""Compiled and interpreted kernels give the same bytes and the same errors, for valid and hostile input."""
 
 import os
 import shutil
@@ -39,13 +39,13 @@ def outcome(work: Callable[[ModuleType], object], kernels: ModuleType) -> tuple[
         return "malformed", str(error)
 
 
-def assert_alike(variants: tuple[ModuleType, ModuleType], work: Callable[[ModuleType], object]) -> None:
-    """Both kernels return equal values or refuse with equal words."""
+def assert_equal_outcomes(variants: tuple[ModuleType, ModuleType], work: Callable[[ModuleType], object]) -> None:
+    """Both kernels return equal values or refuse with equal texts."""
     assert outcome(work, variants[0]) == outcome(work, variants[1])
 
 
-def hurt(rng: Random, payload: bytes) -> bytes:
-    """A payload with a few bytes changed, cut out or put in."""
+def with_damage(rng: Random, payload: bytes) -> bytes:
+    """A payload with a few bytes changed, removed or inserted."""
     broken = bytearray(payload)
     for _ in range(rng.randrange(4)):
         at = rng.randrange(len(broken) + 1)
@@ -74,66 +74,86 @@ def emit(kernels: ModuleType, records: bytes, count: int) -> list[bytes]:
 
 @MANY
 @given(SEEDS)
-def test_publications_are_split_alike(variants: tuple[ModuleType, ModuleType], seed: int) -> None:
-    """Batches of random messages, whole and damaged, with key and annotation and without."""
+def test_publications_are_split_equally(variants: tuple[ModuleType, ModuleType], seed: int) -> None:
+    """The input is batches of random messages, valid and damaged, with and without key and annotation."""
     rng = Random(seed)
     sent = [a_message(rng).payload for _ in range(rng.randint(1, 3))]
-    payload = hurt(rng, batch_of(*sent))
+    payload = with_damage(rng, batch_of(*sent))
     key, added = rng.choice(((None, b""), (b"key", b""), (b"p", b"\xa3\x01p\xa1\x01p")))
 
-    assert_alike(variants, lambda kernels: split(kernels, payload, key, added))
-    assert_alike(variants, lambda kernels: kernels.annotated_key(payload, 0, len(payload), True))
-    assert_alike(variants, lambda kernels: kernels.annotated_key(payload, 0, len(payload), False))
+    assert_equal_outcomes(variants, lambda kernels: split(kernels, payload, key, added))
+    assert_equal_outcomes(variants, lambda kernels: kernels.annotated_key(payload, 0, len(payload), True))
+    assert_equal_outcomes(variants, lambda kernels: kernels.annotated_key(payload, 0, len(payload), False))
 
 
 @MANY
 @given(SEEDS)
-def test_single_messages_are_joined_alike(variants: tuple[ModuleType, ModuleType], seed: int) -> None:
-    """Runs of random messages, whole and damaged."""
+def test_single_messages_are_joined_equally(variants: tuple[ModuleType, ModuleType], seed: int) -> None:
+    """The input is runs of random messages, valid and damaged."""
     rng = Random(seed)
-    payloads = [hurt(rng, rng.choice((data(rng.randbytes(20)), a_message(rng).payload))) for _ in range(3)]
+    payloads = [with_damage(rng, rng.choice((data(rng.randbytes(20)), a_message(rng).payload))) for _ in range(3)]
 
-    assert_alike(variants, lambda kernels: kernels.join_messages(payloads, None, b""))
-    assert_alike(variants, lambda kernels: kernels.keyed_messages(payloads))
+    assert_equal_outcomes(variants, lambda kernels: kernels.join_messages(payloads, None, b""))
+    assert_equal_outcomes(variants, lambda kernels: kernels.keyed_messages(payloads))
 
 
 @MANY
 @given(SEEDS)
-def test_runs_of_transfers_are_read_alike(variants: tuple[ModuleType, ModuleType], seed: int) -> None:
-    """Frames of one shape, whole and damaged."""
+def test_runs_of_transfers_are_read_equally(variants: tuple[ModuleType, ModuleType], seed: int) -> None:
+    """The input is frames with the same constant bytes, valid and damaged."""
     rng = Random(seed)
     head, tag, tail = b"head\x70", b"\xa0\x01", b"tail"
     bodies = [head + rng.randbytes(4) + tag + b"t" + tail + rng.randbytes(rng.randrange(9)) for _ in range(4)]
-    frames = hurt(rng, b"".join((len(body) + 4).to_bytes(4, "big") + body for body in bodies))
+    frames = with_damage(rng, b"".join((len(body) + 4).to_bytes(4, "big") + body for body in bodies))
 
-    assert_alike(variants, lambda kernels: kernels.take_transfers(frames, 0, len(frames), head, 4, tag, 1, tail, 64))
+    assert_equal_outcomes(
+        variants, lambda kernels: kernels.take_transfers(frames, 0, len(frames), head, 4, tag, 1, tail, 64)
+    )
 
 
 @MANY
 @given(SEEDS)
-def test_records_are_emitted_alike(variants: tuple[ModuleType, ModuleType], seed: int) -> None:
-    """Stored batches, whole and damaged: envelopes, lengths, counts."""
+def test_runs_of_produce_requests_are_read_equally(variants: tuple[ModuleType, ModuleType], seed: int) -> None:
+    """The input is requests with the same constant bytes, valid and damaged, in both forms of the length."""
+    rng = Random(seed)
+    key, middle, is_flexible = b"\x00\x00\x00\x09", b"client", rng.random() < 0.5
+    bodies = []
+    for size in (rng.choice((1, 5, 126, 127, 200)) for _ in range(4)):
+        length = bytes((size + 1,)) if size < 127 else bytes(((size + 1) & 127 | 128, (size + 1) >> 7))
+        batch = (length + rng.randbytes(size) + bytes(3)) if is_flexible else size.to_bytes(4, "big") + bytes(size)
+        bodies.append(key + rng.randbytes(4) + middle + rng.randbytes(4) + batch)
+    requests = with_damage(rng, b"".join(len(body).to_bytes(4, "big") + body for body in bodies))
+
+    assert_equal_outcomes(
+        variants, lambda kernels: kernels.take_requests(requests, 0, key, middle, is_flexible, 220, 3)
+    )
+
+
+@MANY
+@given(SEEDS)
+def test_records_are_encoded_equally(variants: tuple[ModuleType, ModuleType], seed: int) -> None:
+    """The input is stored batches, valid and damaged: envelopes, lengths, counts."""
     rng = Random(seed)
     sent = [rng.choice((data(rng.randbytes(20)), a_message(rng).payload)) for _ in range(rng.randint(1, 4))]
     batch, count = variants[0].split_batch(batch_of(*sent), rng.choice((None, b"key")), b"", None)
-    records = bytes(HEADER_BYTES) + hurt(rng, bytes(batch[HEADER_BYTES:]))
+    records = bytes(HEADER_BYTES) + with_damage(rng, bytes(batch[HEADER_BYTES:]))
     count += rng.choice((0, 0, 0, -1, 1))
 
-    assert_alike(variants, lambda kernels: emit(kernels, records, count))
-    assert_alike(variants, lambda kernels: kernels.read_records(records, HEADER_BYTES, count))
+    assert_equal_outcomes(variants, lambda kernels: emit(kernels, records, count))
+    assert_equal_outcomes(variants, lambda kernels: kernels.read_records(records, HEADER_BYTES, count))
 
 
 @given(st.binary(max_size=80))
-def test_arbitrary_bytes_have_one_outcome(variants: tuple[ModuleType, ModuleType], payload: bytes) -> None:
-    """No crash, no other exception, no difference."""
-    assert_alike(variants, lambda kernels: split(kernels, payload, None, b""))
-    assert_alike(variants, lambda kernels: kernels.first_message(payload))
-    assert_alike(variants, lambda kernels: kernels.value_end(payload, 0, len(payload), 0))
-    assert_alike(variants, lambda kernels: emit(kernels, bytes(HEADER_BYTES) + payload, 2))
+def test_arbitrary_bytes_have_equal_outcomes(variants: tuple[ModuleType, ModuleType], payload: bytes) -> None:
+    """There is no crash, no other exception and no difference."""
+    assert_equal_outcomes(variants, lambda kernels: split(kernels, payload, None, b""))
+    assert_equal_outcomes(variants, lambda kernels: kernels.first_message(payload))
+    assert_equal_outcomes(variants, lambda kernels: kernels.value_end(payload, 0, len(payload), 0))
+    assert_equal_outcomes(variants, lambda kernels: emit(kernels, bytes(HEADER_BYTES) + payload, 2))
 
 
-def test_frames_are_written_alike(variants: tuple[ModuleType, ModuleType]) -> None:
-    """With delivery annotations and without."""
+def test_frames_are_written_equally(variants: tuple[ModuleType, ModuleType]) -> None:
+    """They are written with and without delivery annotations."""
     rng = Random(1)
     messages = [a_message(rng).payload for _ in range(50)]
     for added in (b"", b"\x00\x53\x71\xc1\x01\x00"):
@@ -144,8 +164,8 @@ def test_frames_are_written_alike(variants: tuple[ModuleType, ModuleType]) -> No
         assert first == second
 
 
-def test_every_time_has_the_form_of_the_calendar(variants: tuple[ModuleType, ModuleType]) -> None:
-    """Creation times over the whole range, against the standard library; outside it the bare number."""
+def test_every_time_is_formatted_like_the_standard_library(variants: tuple[ModuleType, ModuleType]) -> None:
+    """Creation times cover the whole range; outside of it the number is written."""
     from datetime import UTC, datetime, timedelta
 
     epoch = datetime(1970, 1, 1, tzinfo=UTC)

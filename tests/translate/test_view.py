@@ -1,4 +1,4 @@
-"""Events opened for people."""
+"""Events decoded for people."""
 
 from hubmere.model.offsets import spread_offset
 from hubmere.records.compression import Codec
@@ -19,8 +19,8 @@ from translate.builders import (
 )
 
 
-def test_an_amqp_event_is_shown_with_types_places_and_headers() -> None:
-    """What the explorer lists: both sides of one event."""
+def test_amqp_event_is_shown_with_types_positions_and_headers() -> None:
+    """The Explorer shows the AMQP and the Kafka form of one event."""
     message = (
         annotations(("mine", b"\x41"))
         + section(0x73, compound(0xC0, [text("id-1"), b"\x40", b"\x40", text("subject")]))
@@ -43,7 +43,7 @@ def test_an_amqp_event_is_shown_with_types_places_and_headers() -> None:
 
 
 def test_a_kafka_event_is_shown_with_its_key_and_binary_headers() -> None:
-    """Compressed or not; the key is not a partition key."""
+    """It may be compressed; its key is not a partition key."""
     records = [Record(0, NOW_MS, b"k", b"v", (("h", b"1"), ("n", None)))]
     batch = bytes(encode_batch(records, base_sequence_number=0, codec=Codec.GZIP))
 
@@ -55,8 +55,8 @@ def test_a_kafka_event_is_shown_with_its_key_and_binary_headers() -> None:
     assert view.system_properties == {"x-opt-kafka-key": TypedValue("binary", b"k")}
 
 
-def test_no_more_than_asked_for_is_shown() -> None:
-    """From the requested event on, over batches."""
+def test_number_of_shown_events_is_limited() -> None:
+    """They start at the requested event and continue over batches."""
     batches = stored(messages_to_batch([data(b"a"), data(b"b")])) + stored(
         messages_to_batch([data(b"c"), data(b"d")]), base=2
     )
@@ -67,14 +67,14 @@ def test_no_more_than_asked_for_is_shown() -> None:
 
 
 def test_on_a_compacted_hub_the_offset_is_the_sequence_number() -> None:
-    """As in the annotations of a receiver."""
+    """It is the same in the annotations of a receiver."""
     batch = stored(messages_to_batch([data(b"a"), data(b"b")]), base=7)
 
     assert [view.offset for view in events(batch, 999, 7, 5, offsets_are_sequences=True)] == [7, 8]
 
 
-def test_what_is_no_readable_batch_of_events_is_left_out() -> None:
-    """The explorer skips damaged records, broken compression and transaction markers."""
+def test_unreadable_batches_and_markers_are_omitted() -> None:
+    """The Explorer skips damaged records, undecodable compression and transaction markers."""
     broken = bytearray(stored(messages_to_batch([data(b"a")])))
     broken[61:] = b"\xff" * (len(broken) - 61)
     squeezed = bytearray(encode_batch([Record(1, NOW_MS, None, bytes(100))], base_sequence_number=1, codec=Codec.GZIP))
@@ -91,7 +91,7 @@ def test_what_is_no_readable_batch_of_events_is_left_out() -> None:
 
 
 def test_types_are_named_as_in_the_specification() -> None:
-    """Symbols and described values too."""
+    """This includes symbols and described values."""
     message = application_properties(
         ("s", symbol("x")), ("d", b"\x00" + symbol("u") + text("v")), ("t", b"\x83" + bytes(8))
     )

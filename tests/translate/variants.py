@@ -1,4 +1,4 @@
-"""The kernels twice, side by side: copies of the package, one interpreted and one compiled by mypyc."""
+"""Two copies of the kernels, one interpreted and one compiled by mypyc."""
 
 import hashlib
 import importlib
@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from pathlib import Path
 from types import ModuleType
@@ -17,13 +18,23 @@ BUILD_SECONDS = 300
 
 
 def interpreted() -> ModuleType:
-    """The kernels as source."""
+    """The kernels as source code."""
     return _import(_home() / "interpreted", "kernels_interpreted")
 
 
 def compiled() -> ModuleType:
-    """The kernels as extensions, built once for each state of the source."""
+    """The compiled kernels: those of the package, if they were built from this source, or else built here.
+
+    `make test` builds the package first.
+    """
+    if all(_is_built(source) for source in SOURCES if source.name != "__init__.py"):
+        return importlib.import_module("hubmere.records.kernels")
     return _import(_home() / "compiled", "kernels_compiled", is_compiled=True)
+
+
+def _is_built(source: Path) -> bool:
+    built = source.with_name(f"{source.stem}{sysconfig.get_config_var('EXT_SUFFIX')}")
+    return built.exists() and built.stat().st_mtime >= source.stat().st_mtime
 
 
 def _home() -> Path:
@@ -46,7 +57,7 @@ def _import(directory: Path, package: str, *, is_compiled: bool = False) -> Modu
 
 
 def _make(directory: Path, package: str, *, is_compiled: bool) -> None:
-    """Copy and compile aside, then move into place: another test process may be doing the same."""
+    """Copy and compile in a temporary folder, then rename it: another test process may be doing the same."""
     with tempfile.TemporaryDirectory(dir=directory.parent) as aside:
         target = Path(aside, "target")
         target.joinpath(package).mkdir(parents=True)

@@ -7,13 +7,15 @@ treated as text, which it nearly always is. Reference: service 10, kafka 4.3.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from hubmere.records import kernels
+from hubmere.records.kernels.record_layout import length_of, with_length
 from hubmere.records.records import Record
 from hubmere.records.varint import write_uvarint
 from hubmere.wire.amqp.codec import types as amqp
@@ -32,6 +34,9 @@ KAFKA_KEY: Final = "x-opt-kafka-key"
 # AMQP 1.0, 3.2.4, in the order of the list: `message-id`, `user-id` and so on.
 PROPERTY_NAMES: Final = tuple(field.name.replace("_", "-") for field in fields(Properties))
 _ENVELOPE: Final = kernels.ENVELOPE_NAME.decode()
+_ENVELOPE_HEAD: Final = with_length(kernels.ENVELOPE_NAME)
+# Overhead of a header besides its name and value.
+_HEADER_BYTES: Final = 4
 
 _NULL: Final = b"\x40"
 # A string of less than 256 bytes, which nearly every property is: its code, its length, its text.
@@ -156,6 +161,19 @@ def record_of(
     return Record(index, 0, key, body, (*headers, (_ENVELOPE, _envelope(len(headers), has_body=body is not None))))
 
 
+def encode_headers(properties: Sequence[tuple[str, str | None]], *, has_body: bool) -> tuple[bytes, int]:
+    """The headers of `record_of` as a record has them, with their count; and their size as texts and values."""
+    pieces, size_bytes = [length_of(len(properties) + 1)], 0
+    for name, text in properties:
+        value = _NULL if text is None else write_string(text)
+        pieces += (with_length(name.encode()), with_length(value))
+        size_bytes += len(name) + len(value) + _HEADER_BYTES
+    envelope = _envelope(len(properties), has_body=has_body)
+    pieces += (_ENVELOPE_HEAD, with_length(envelope))
+    return b"".join(pieces), size_bytes + len(_ENVELOPE) + len(envelope) + _HEADER_BYTES
+
+
+@lru_cache(maxsize=256)
 def _envelope(count: int, *, has_body: bool) -> bytes:
     """`count` application properties; a body in one data section, or none at all."""
     out = bytearray((kernels.ENVELOPE_VERSION, kernels.KIND_DATA if has_body else kernels.KIND_MANY_DATA))

@@ -7,7 +7,7 @@ gets bytes, a count and the sequence number to continue from.
 
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from struct import Struct
@@ -32,6 +32,8 @@ _TEMPLATES = 4_096
 
 # Producer id, first and last sequence number of an aborted transaction.
 AbortedRange = tuple[int, int, int]
+# Offsets of the events of each batch by its base sequence number; None if they follow from the batch's position.
+OwnOffsets = Mapping[int, Sequence[int]] | None
 
 _frame_template = lru_cache(maxsize=_TEMPLATES)(kernels.frame_template)
 
@@ -133,11 +135,13 @@ def emit_transfers(
     log: str,
     runtime: RuntimeInfo | None = None,
     offsets_are_sequences: bool = False,
+    offsets: OwnOffsets = None,
     skip: Sequence[AbortedRange] = (),
 ) -> Emission:
     """Events from a sequence number on, as settled single-frame transfers with contiguous delivery-ids.
 
-    `data` are whole batches, `offset` is the offset of the first, `log` the partition they belong to. Writes at most
+    `data` are whole batches, `offset` is the offset of the first, `log` the partition they belong to. `offsets` has the
+    offsets of events that do not follow from it. Writes at most
     `limit` events and about `max_bytes` (one frame is always allowed); stops before an event that needs several frames.
     """
     template = _frame_template(channel, handle)
@@ -154,7 +158,7 @@ def emit_transfers(
             continue
         if count >= limit:
             break
-        batch = _find_or_decode(header, batch_offset, closed, cache, log, offsets_are_sequences)
+        batch = _find_or_decode(header, batch_offset, closed, cache, log, offsets_are_sequences, offsets)
         if not batch.is_readable:
             unreadable.append((batch.base_sequence, batch.next_sequence))
         index = batch.index_from(sequence)
@@ -182,10 +186,11 @@ def message_at(
     log: str,
     runtime: RuntimeInfo | None = None,
     offsets_are_sequences: bool = False,
+    offsets: OwnOffsets = None,
 ) -> bytes | None:
     """The encoded message of one event, for the engine to split over frames; None if there is no such event."""
     for header, batch_offset, closed in batches_from(data, offset, sequence):
-        batch = _find_or_decode(header, batch_offset, closed, cache, log, offsets_are_sequences)
+        batch = _find_or_decode(header, batch_offset, closed, cache, log, offsets_are_sequences, offsets)
         index = batch.index_from(sequence)
         if index >= len(batch.messages) or batch.sequence_at(index) != sequence:
             return None
@@ -255,35 +260,44 @@ def uncompressed_records(header: BatchHeader, batch: memoryview) -> tuple[bytes,
 
 
 def _find_or_decode(
-    header: BatchHeader, offset: int, closed: memoryview, cache: DecodedCache, log: str, offsets_are_sequences: bool
+    header: BatchHeader,
+    offset: int,
+    closed: memoryview,
+    cache: DecodedCache,
+    log: str,
+    offsets_are_sequences: bool,
+    offsets: OwnOffsets,
 ) -> DecodedBatch:
     """The batch from the cache; decodes and caches it if necessary."""
     batch = cache.get(log, header)
     if batch is None:
-        batch = DecodedBatch(header, _encode_messages(header, offset, closed, offsets_are_sequences))
+        batch = DecodedBatch(header, _encode_messages(header, offset, closed, offsets_are_sequences, offsets))
         cache.put(log, header, batch)
     return batch
 
 
 def _encode_messages(
-    header: BatchHeader, offset: int, closed: memoryview, offsets_are_sequences: bool
+    header: BatchHeader, offset: int, closed: memoryview, offsets_are_sequences: bool, offsets: OwnOffsets
 ) -> tuple[list[bytes], list[int]] | None:
     """The messages of a batch and their sequence numbers; None if its records cannot be decoded."""
     opened = uncompressed_records(header, closed)
     if opened is None:
         return None
     is_append_time = header.is_append_time
+    batch = (
+        opened[0],
+        opened[1],
+        header.record_count,
+        header.last_delta,
+        header.base_sequence_number,
+        offset,
+        0 if offsets_are_sequences or offsets is not None else header.size_bytes,
+        header.max_time_ms if is_append_time else header.base_time_ms,
+        is_append_time,
+    )
     try:
-        return kernels.encode_messages(
-            opened[0],
-            opened[1],
-            header.record_count,
-            header.last_delta,
-            header.base_sequence_number,
-            offset,
-            0 if offsets_are_sequences else header.size_bytes,
-            header.max_time_ms if is_append_time else header.base_time_ms,
-            is_append_time,
-        )
+        if offsets is None:
+            return kernels.encode_messages(*batch)
+        return kernels.encode_messages(*batch, list(offsets.get(header.base_sequence_number, ())))
     except kernels.Malformed:
         return None

@@ -22,6 +22,7 @@ from hubmere.records.header import (
     Buffer,
     write_header,
 )
+from hubmere.records.split import split_batch
 
 # Message format of a batch: one message in each data section.
 BATCH_FORMAT = 0x8001_3700
@@ -83,7 +84,7 @@ def publication_from_amqp(
         key_bytes = None if key is None else key.encode()
         added = b"" if publisher is None else _publisher_entry(publisher)
         if is_batch:
-            batch, count = kernels.split_batch(data, key_bytes, added, producers)
+            batch, count = split_batch(data, key_bytes, added, producers)
         else:
             batch, count = kernels.single_record(data, key_bytes, added, producers), 1
     except kernels.Malformed as error:

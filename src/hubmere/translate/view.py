@@ -5,7 +5,7 @@ own key, value and headers. This code is not on a data path.
 """
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from hubmere.model.offsets import spread_offset
 from hubmere.records import kernels
 from hubmere.records.header import BatchHeader, Buffer
 from hubmere.translate.columns import PROPERTY_NAMES, section_value
-from hubmere.translate.deliver import batches_from, is_visible, uncompressed_records
+from hubmere.translate.deliver import OwnOffsets, batches_from, is_visible, uncompressed_records
 from hubmere.wire.amqp.codec import types as amqp
 from hubmere.wire.amqp.codec.message import split_message
 
@@ -80,8 +80,9 @@ def events(
     *,
     on_unreadable: Callable[[int, int], None] | None = None,
     offsets_are_sequences: bool = False,
+    offsets: OwnOffsets = None,
 ) -> list[EventView]:
-    """At most `limit` events of whole batches, from a sequence number on.
+    """At most `limit` events of whole batches, from a sequence number on; `offsets` as for `emit_transfers`.
 
     A batch whose records cannot be decoded is skipped; `on_unreadable` gets its first and its next sequence number.
     """
@@ -94,7 +95,8 @@ def events(
             if on_unreadable is not None:
                 on_unreadable(header.base_sequence_number, header.next_sequence_number)
             continue
-        for view in _views(header, records, 0 if offsets_are_sequences else batch_offset, offsets_are_sequences):
+        own = None if offsets is None else offsets.get(header.base_sequence_number)
+        for view in _views(header, records, batch_offset, has_sequences=offsets_are_sequences, own=own):
             if len(found) >= limit:
                 return found
             if view.sequence >= from_sequence:
@@ -114,16 +116,17 @@ def _records(header: BatchHeader, closed: memoryview) -> list[_Record] | None:
 
 
 def _views(
-    header: BatchHeader, records: list[_Record], offset: int, offsets_are_sequences: bool
+    header: BatchHeader, records: list[_Record], offset: int, *, has_sequences: bool, own: Sequence[int] | None
 ) -> Iterator[EventView]:
     is_append_time = header.is_append_time
-    for time_delta, delta, key, value, headers in records:
+    for index, (time_delta, delta, key, value, headers) in enumerate(records):
         sequence = header.base_sequence_number + delta
-        event_offset = (
-            sequence
-            if offsets_are_sequences
-            else spread_offset(offset, header.size_bytes, header.last_delta + 1, delta)
-        )
+        if own is not None:
+            event_offset = own[index]
+        elif has_sequences:
+            event_offset = sequence
+        else:
+            event_offset = spread_offset(offset, header.size_bytes, header.last_delta + 1, delta)
         time_ms = header.max_time_ms if is_append_time else header.base_time_ms + time_delta
         yield _view(sequence, event_offset, time_ms, key, value, headers)
 
@@ -138,10 +141,10 @@ def _view(
 ) -> EventView:
     sections = split_message(kernels.message_of(key, value, headers))
     annotations = {
-        str(name): _typed(content) for name, content in section_value(sections.message_annotations, {}).items()
+        str(name): _typed_value(content) for name, content in section_value(sections.message_annotations, {}).items()
     }
     fields = zip(PROPERTY_NAMES, section_value(sections.properties, []), strict=False)
-    system = {name: _typed(content) for name, content in fields if content is not None}
+    system = {name: _typed_value(content) for name, content in fields if content is not None}
     application = section_value(sections.application_properties, {})
     partition_key = annotations.get("x-opt-partition-key")
     publisher = annotations.get("x-opt-publisher")
@@ -153,11 +156,11 @@ def _view(
         partition_key=None if partition_key is None else str(partition_key.value),
         publisher=None if publisher is None else str(publisher.value),
         body=value,
-        properties={str(name): _typed(content) for name, content in application.items()},
+        properties={str(name): _typed_value(content) for name, content in application.items()},
         system_properties=annotations | system,
         headers=tuple((name.decode("utf-8", "replace"), content) for name, content in headers),
     )
 
 
-def _typed(value: amqp.Value) -> TypedValue:
+def _typed_value(value: amqp.Value) -> TypedValue:
     return TypedValue(_TYPE_NAMES.get(type(value), "described"), value)

@@ -1,4 +1,4 @@
-"""Both ends of a connection in memory, and frames as clients of the field write them. Every default is valid."""
+"""Both ends of a connection in memory, and frames as existing clients write them. Every default is valid."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def only(signals: list[Signal], kind: type[S]) -> S:
 
 
 def kinds(signals: list[Signal]) -> list[str]:
-    """The names of signals, for reading their order."""
+    """The names of signals, to compare their order."""
     return [type(signal).__name__ for signal in signals]
 
 
 def deliveries(signals: list[Signal]) -> list[tuple[int, int, bool, bytes]]:
-    """Id, format, settled and payload of all deliveries, however they were cut into runs."""
+    """Id, format, settled and payload of all deliveries, independent of their grouping into runs."""
     return [
         (delivery_id, run.message_format, run.settled, bytes(payload))
         for run in signals
@@ -69,7 +69,7 @@ def bodies(data: bytes) -> list[Any]:
 
 @dataclass
 class EnginePair:
-    """A client and a server engine joined by two pipes that deliver `chunk` bytes at a time."""
+    """A client engine and a server engine connected by two pipes that deliver `chunk` bytes at a time."""
 
     chunk: int = WHOLE
     client_options: EngineOptions = field(
@@ -117,7 +117,7 @@ class EnginePair:
     def link_on(
         self, session: Session, *, client_sends: bool = True, credit: int = 100, name: str = "link", **terms: Any
     ) -> tuple[Link, Link]:
-        """The same on a session that exists."""
+        """The same on an existing session."""
         mine = session.attach(name, is_sender=client_sends, source=Source("from"), target=Target("to"), **terms)
         signals, _ = self.exchange()
         theirs = only(signals, AttachRequested).link

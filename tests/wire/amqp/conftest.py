@@ -1,4 +1,4 @@
-"""Every case with a pair of engines runs with whole writes, with single bytes, and with cuts that fit nothing."""
+"""Every test with a pair of engines runs with whole writes, with single bytes, and with pieces of seven bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The connection: headers, open and close, heartbeats, limits, and the end of everything."""
+"""The connection: headers, open and close, heartbeats, limits, and the end of a connection."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def failure(signals: list[Any]) -> tuple[Condition, str]:
 
 
 def test_two_engines_open_a_connection(pair: EnginePair) -> None:
-    """Headers, SASL and open run without a decision of the caller."""
+    """Headers, SASL and open need no decision of the caller."""
     pair.client.open()
 
     server_signals, client_signals = pair.exchange()
@@ -72,7 +72,7 @@ def test_two_engines_open_a_connection(pair: EnginePair) -> None:
 
 
 def test_header_without_sasl_layer_equals_anonymous() -> None:
-    """JavaScript clients with a signature as credential leave the layer out."""
+    """JavaScript clients that use a signature as credential do not use SASL."""
     server, signals = a_server(HEADER_AMQP + an_open())
 
     assert kinds(signals) == ["ConnectionOpened"]
@@ -110,7 +110,7 @@ def test_pipelined_frames_are_answered_in_order(chunk: int) -> None:
     assert sent == [type(None), Open, Begin, Attach, Attach, Flow]
 
 
-def test_open_announces_what_clients_need() -> None:
+def test_open_has_the_fields_that_clients_need() -> None:
     """Without max-frame-size a Python client crashes; .NET refuses an idle time-out below five seconds."""
     server = Connection(Role.SERVER, EngineOptions(), 0.0)
     server.receive_data(HEADER_AMQP + an_open(), 0.0)
@@ -142,7 +142,7 @@ def test_peer_may_not_announce_frames_below_the_minimum() -> None:
 
 @pytest.mark.parametrize("size", [511, MAX_FRAME_BYTES + 1])
 def test_our_own_frame_size_has_bounds(size: int) -> None:
-    """A smaller one is forbidden, a larger one lets a single frame block a connection."""
+    """A smaller one is forbidden; with a larger one a single frame could block a connection."""
     with pytest.raises(LocalProtocolError):
         EngineOptions(max_frame_size=size)
 
@@ -177,7 +177,7 @@ FRAMING: list[tuple[str, bytes, Condition]] = [
 @pytest.mark.parametrize("chunk", [1 << 20, 1])
 @pytest.mark.parametrize(("data", "condition"), [row[1:] for row in FRAMING], ids=[row[0] for row in FRAMING])
 def test_violation_closes_with_its_condition(data: bytes, condition: Condition, chunk: int) -> None:
-    """The closing frame is queued, everything alive is reported as gone, the violation comes last."""
+    """The closing frame is queued, the end of everything open is reported, and the violation is the last signal."""
     server, _ = a_server()
 
     signals = feed(server, data, chunk)
@@ -193,7 +193,7 @@ def test_violation_closes_with_its_condition(data: bytes, condition: Condition, 
 
 
 def test_signals_before_a_violation_are_not_lost() -> None:
-    """What a peer did before its mistake happened, however its bytes were cut."""
+    """Frames before the violation are reported, however the bytes were split."""
     server = Connection(Role.SERVER, EngineOptions(), 0.0)
 
     signals = server.receive_data(PREAMBLE + b"\x00\x00\x00\x00\x02\x00\x00\x00", 0.0)
@@ -201,8 +201,8 @@ def test_signals_before_a_violation_are_not_lost() -> None:
     assert kinds(signals) == ["ConnectionOpened", "SessionBegun", "SessionEnded", "ConnectionFailed"]
 
 
-def test_open_of_a_stranger_is_bounded() -> None:
-    """Before its open a peer may not fill our memory, whatever frame size we announce later."""
+def test_open_of_an_unauthenticated_peer_is_limited() -> None:
+    """Before its open a peer must not fill the memory, whatever frame size is announced later."""
     server = Connection(Role.SERVER, EngineOptions(), 0.0)
 
     signals = server.receive_data(HEADER_AMQP + an_open(container_id="x" * MAX_UNOPENED_FRAME_BYTES), 0.0)
@@ -210,8 +210,8 @@ def test_open_of_a_stranger_is_bounded() -> None:
     assert failure(signals)[0] is Condition.CONNECTION_FRAMING_ERROR
 
 
-def test_performative_is_bounded_even_where_frames_are_large() -> None:
-    """Only payload may fill a large frame: fields become objects of many times their size."""
+def test_performative_is_limited_even_if_frames_are_large() -> None:
+    """Only the payload may fill a large frame: decoded fields need many times their size."""
     server, link = a_served_link(max_frame_size=MAX_FRAME_BYTES)
     large = b"x" * (MAX_PERFORMATIVE_BYTES + 1)
 
@@ -230,8 +230,8 @@ def test_extended_frame_header_is_skipped() -> None:
     assert not server.is_closed
 
 
-def test_heartbeat_goes_at_half_of_the_peers_time_out() -> None:
-    """Java announces 30 seconds and closes when nothing came."""
+def test_heartbeat_is_sent_at_half_of_the_peers_time_out() -> None:
+    """Java announces 30 seconds and closes if nothing arrives."""
     server, _ = a_server(HEADER_AMQP + an_open(idle_time_out=30_000))
 
     assert server.next_deadline() == 15.0
@@ -242,8 +242,8 @@ def test_heartbeat_goes_at_half_of_the_peers_time_out() -> None:
     assert server.next_deadline() == 30.0
 
 
-def test_output_puts_the_heartbeat_off() -> None:
-    """Any frame is a sign of life."""
+def test_output_delays_the_heartbeat() -> None:
+    """Any frame shows that the connection is alive."""
     server, _ = a_server(HEADER_AMQP + an_open(idle_time_out=30_000))
 
     server.receive_data(a_begin(), 10.0)
@@ -252,15 +252,15 @@ def test_output_puts_the_heartbeat_off() -> None:
     assert server.next_deadline() == 25.0
 
 
-def test_heartbeat_is_not_a_weapon() -> None:
-    """A peer that asks for one every millisecond gets a few per second."""
+def test_heartbeats_are_limited_in_number() -> None:
+    """A peer that requests one every millisecond gets a few per second."""
     server, _ = a_server(HEADER_AMQP + an_open(idle_time_out=1))
 
     assert server.next_deadline() == MIN_HEARTBEAT_SECONDS
 
 
 def test_silent_peer_is_closed_after_twice_our_time_out() -> None:
-    """Any byte is a sign of life: the half of a frame is one."""
+    """Any received byte counts as activity, even half of a frame."""
     server, _ = a_server(HEADER_AMQP + an_open(idle_time_out=1_000_000) + a_begin())
     server.receive_data(a_flow()[:5], 100.0)
 
@@ -273,8 +273,8 @@ def test_silent_peer_is_closed_after_twice_our_time_out() -> None:
     assert server.advance(1000.0) == []
 
 
-def test_silent_peer_loses_links_sessions_and_connection_for_one_reason() -> None:
-    """As the service: clients take this condition as a reason to connect again, and another as final."""
+def test_silent_peer_gets_one_reason_for_links_sessions_and_connection() -> None:
+    """As in the service: clients connect again after this condition, and treat another one as final."""
     attaches = an_attach() + an_attach(sends=False, name="other", handle=1) + an_attach(name="unanswered", handle=2)
     server, signals = a_server(PREAMBLE + a_begin(1) + attaches, container_id="node")
     links = [signal.link for signal in signals if isinstance(signal, AttachRequested)]
@@ -293,8 +293,8 @@ def test_silent_peer_loses_links_sessions_and_connection_for_one_reason() -> Non
     assert kinds(signals) == [*["LinkDetached"] * 3, "SessionEnded", "SessionEnded", "ConnectionFailed"]
 
 
-def test_peer_without_a_time_out_of_its_own_is_asked_for_a_flow() -> None:
-    """Its answer keeps the connection in the tables of address translators; the service asks after 119 seconds."""
+def test_peer_without_a_time_out_is_sent_a_flow_with_echo() -> None:
+    """Its answer keeps the connection alive in address translators; the service does so after 119 seconds."""
     server, _ = a_server()
 
     assert server.advance(118.9) == []
@@ -307,8 +307,8 @@ def test_peer_without_a_time_out_of_its_own_is_asked_for_a_flow() -> None:
     assert server.next_deadline() == 238.0
 
 
-def test_peer_without_a_session_gets_an_empty_frame() -> None:
-    """There is nothing to ask about, but the way stays open."""
+def test_peer_without_a_session_is_sent_an_empty_frame() -> None:
+    """A flow needs a session; the empty frame keeps the connection alive."""
     server, _ = a_server(HEADER_AMQP + an_open())
 
     server.advance(119.0)
@@ -316,22 +316,22 @@ def test_peer_without_a_session_gets_an_empty_frame() -> None:
     assert server.data_to_send() == EMPTY_FRAME
 
 
-def test_short_time_out_of_ours_asks_at_half_of_it() -> None:
-    """A second before the end would be too late, or at once."""
+def test_short_time_out_sends_the_flow_at_half_of_it() -> None:
+    """One second before its end would be too late, or at once."""
     server, _ = a_server(PREAMBLE, idle_timeout_ms=1000)
 
     assert server.next_deadline() == 0.5
 
 
 def test_without_time_outs_there_is_no_deadline() -> None:
-    """Neither side has asked for anything."""
+    """Neither side has announced a time-out."""
     server, _ = a_server(HEADER_AMQP + an_open(), idle_timeout_ms=0)
 
     assert server.next_deadline() is None
     assert server.advance(1e9) == []
 
 
-def test_peer_that_never_opens_is_given_up() -> None:
+def test_peer_that_never_opens_is_closed() -> None:
     """A connection without an open must not keep its socket."""
     server, _ = a_server(HEADER_AMQP, handshake_seconds=30.0)
 
@@ -342,8 +342,8 @@ def test_peer_that_never_opens_is_given_up() -> None:
     assert [type(body) for body in bodies(server.data_to_send())] == [Open, Close]
 
 
-def test_empty_frames_and_empty_input_mean_nothing() -> None:
-    """A heartbeat keeps the connection; a read of nothing does not even do that."""
+def test_empty_frames_and_empty_input_have_no_effect() -> None:
+    """An empty frame counts as activity; an empty read does not."""
     server, _ = a_server()
 
     assert server.receive_data(EMPTY_FRAME, 50.0) == []
@@ -369,7 +369,7 @@ def test_close_is_answered_and_ends_everything(pair: EnginePair) -> None:
     assert not pair.client.close()
 
 
-def test_frames_behind_our_close_are_thrown_away() -> None:
+def test_frames_after_our_close_are_discarded() -> None:
     """The peer has not seen our close yet."""
     server, _ = a_served_link()
     server.close()
@@ -378,8 +378,11 @@ def test_frames_behind_our_close_are_thrown_away() -> None:
     assert kinds(server.receive_data(frame(Close()), 0.0)) == ["LinkDetached", "SessionEnded", "ConnectionClosed"]
 
 
-def test_unanswered_close_ends_after_a_while() -> None:
-    """Some clients never answer. A close may come long after the last input, so the wait begins at the next look."""
+def test_unanswered_close_ends_after_a_timeout() -> None:
+    """Some clients never answer.
+
+    A close may come long after the last input, so the time starts at the next `advance`.
+    """
     server, _ = a_server()
     server.close()
     assert server.next_deadline() == 0.0
@@ -390,8 +393,8 @@ def test_unanswered_close_ends_after_a_while() -> None:
     assert kinds(server.advance(100.0 + CLOSE_TIMEOUT_SECONDS)) == ["SessionEnded", "ConnectionClosed"]
 
 
-def test_garbage_behind_our_close_is_not_answered_again() -> None:
-    """One close is all a connection has."""
+def test_garbage_after_our_close_is_not_answered() -> None:
+    """A connection sends one close."""
     server, _ = a_server()
     server.close()
     server.data_to_send()
@@ -402,8 +405,8 @@ def test_garbage_behind_our_close_is_not_answered_again() -> None:
     assert server.data_to_send() == b""
 
 
-def test_close_before_the_open_says_nothing() -> None:
-    """A stopping node has half-open connections too."""
+def test_close_before_the_open_sends_nothing() -> None:
+    """A stopping node also has connections that are not open yet."""
     server = Connection(Role.SERVER, EngineOptions(), 0.0)
 
     assert server.close()
@@ -412,8 +415,8 @@ def test_close_before_the_open_says_nothing() -> None:
     assert server.data_to_send() == b""
 
 
-def test_lost_transport_reports_the_end_of_everything() -> None:
-    """Python clients reset the connection; receivers have to be freed all the same."""
+def test_lost_transport_reports_the_end_of_links_sessions_and_connection() -> None:
+    """Python clients reset the connection; their receivers must still be released."""
     server, _ = a_served_link()
 
     signals = server.on_connection_lost()
@@ -423,7 +426,7 @@ def test_lost_transport_reports_the_end_of_everything() -> None:
 
 
 def test_client_opens_once() -> None:
-    """A second open, or one by a server, is a bug of ours."""
+    """A second open, or an open by a server, is a bug of ours."""
     client = Connection(Role.CLIENT, EngineOptions(credentials=ClientCredentials()), 0.0)
     client.open()
 
@@ -433,7 +436,7 @@ def test_client_opens_once() -> None:
         Connection(Role.SERVER, EngineOptions(), 0.0).open()
 
 
-def test_client_without_credentials_leaves_sasl_out() -> None:
+def test_client_without_credentials_uses_no_sasl() -> None:
     """The header is followed by the open at once."""
     pair = EnginePair(client_options=EngineOptions())
 
@@ -443,8 +446,8 @@ def test_client_without_credentials_leaves_sasl_out() -> None:
     assert pair.client.phase is Phase.OPENED
 
 
-def test_client_fails_on_a_header_that_it_did_not_ask_for() -> None:
-    """It has nothing to answer that the peer would understand."""
+def test_client_fails_on_an_unexpected_header() -> None:
+    """There is no answer that the peer would understand."""
     client = Connection(Role.CLIENT, EngineOptions(), 0.0)
     client.open()
     client.data_to_send()
@@ -456,7 +459,7 @@ def test_client_fails_on_a_header_that_it_did_not_ask_for() -> None:
 
 
 def test_client_fails_with_a_close_on_a_bad_open() -> None:
-    """Its own open has gone already."""
+    """Its own open was already sent."""
     client = Connection(Role.CLIENT, EngineOptions(), 0.0)
     client.open()
     client.data_to_send()
@@ -467,7 +470,7 @@ def test_client_fails_with_a_close_on_a_bad_open() -> None:
 
 
 def test_session_is_answered_on_the_peers_channel() -> None:
-    """Simplest for everyone who reads a trace; all clients accept it."""
+    """This makes traces easy to read, and all clients accept it."""
     _, signals = a_server(HEADER_AMQP + an_open() + a_begin(channel=7))
 
     session = only(signals, SessionBegun).session
@@ -475,8 +478,8 @@ def test_session_is_answered_on_the_peers_channel() -> None:
     assert repr(session) == "<Session 7, MAPPED, 0 links>"
 
 
-def test_answering_channel_keeps_to_the_peers_channel_max() -> None:
-    """A peer may map high channels and still allow us low ones only."""
+def test_answering_channel_respects_the_peers_channel_max() -> None:
+    """A peer may use high channels and still allow only low ones."""
     server, signals = a_server(HEADER_AMQP + an_open(channel_max=0) + a_begin(channel=7))
 
     assert only(signals, SessionBegun).session.channel == 0
@@ -495,7 +498,7 @@ def test_begin_takes_the_lowest_channel_that_is_free(pair: EnginePair) -> None:
 
 
 def test_begin_needs_an_open_connection_and_a_channel() -> None:
-    """Both are known before a frame is written."""
+    """Both are checked before a frame is written."""
     client = Connection(Role.CLIENT, EngineOptions(), 0.0)
     with pytest.raises(LocalProtocolError):
         client.begin()
@@ -516,8 +519,8 @@ def test_second_end_is_tolerated() -> None:
     assert bodies(server.data_to_send()) == [End()]
 
 
-def test_frames_behind_an_end_are_thrown_away_until_the_channel_is_used_again() -> None:
-    """The Azure SDK for Python detaches links behind the end of their session."""
+def test_frames_after_an_end_are_discarded_until_the_channel_is_used_again() -> None:
+    """The Azure SDK for Python detaches links after the end of their session."""
     server, _ = a_served_link()
     server.receive_data(frame(End()), 0.0)
 
@@ -528,7 +531,7 @@ def test_frames_behind_an_end_are_thrown_away_until_the_channel_is_used_again() 
     assert kinds(again) == ["SessionBegun", "AttachRequested"]
 
 
-def test_end_and_close_may_come_as_empty_lists() -> None:
+def test_end_and_close_may_be_empty_lists() -> None:
     """JavaScript and Qpid write list0."""
     server, _ = a_server()
 
@@ -539,7 +542,7 @@ def test_end_and_close_may_come_as_empty_lists() -> None:
 
 
 def test_symbolic_and_wide_descriptors_are_read() -> None:
-    """Legal forms that no Azure SDK writes but generic clients may."""
+    """These forms are legal; no Azure SDK writes them, but other clients may."""
     server, _ = a_server(HEADER_AMQP)
     fields = an_open()[11:]
 
@@ -549,7 +552,7 @@ def test_symbolic_and_wide_descriptors_are_read() -> None:
     assert kinds(signals) == ["ConnectionOpened", "SessionBegun"]
 
 
-def test_reason_that_does_not_fit_the_peers_frames_is_cut() -> None:
+def test_reason_that_does_not_fit_the_peers_frames_is_truncated() -> None:
     """Clients use the condition; the text is for people."""
     server, _ = a_server(HEADER_AMQP + an_open(max_frame_size=512))
 
@@ -562,8 +565,8 @@ def test_reason_that_does_not_fit_the_peers_frames_is_cut() -> None:
     assert close.error.description == "é" * 100
 
 
-def test_transfer_on_a_channel_of_another_session_is_no_transfer() -> None:
-    """The shape of the last transfer belongs to one channel."""
+def test_transfer_on_a_channel_of_another_session_is_refused() -> None:
+    """The cached layout of the last transfer belongs to one channel."""
     server, _ = a_served_link()
 
     signals = server.receive_data(a_transfer() + a_transfer(channel=1, delivery_id=1), 0.0)

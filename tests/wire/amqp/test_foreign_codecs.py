@@ -1,4 +1,4 @@
-"""Bytes from and for two foreign implementations: Qpid Proton and the AMQP stack inside the Azure SDK for Python."""
+"""Bytes from and to two foreign implementations: Qpid Proton and the AMQP library of the Azure SDK for Python."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ PROTON_VALUES = st.recursive(
 
 
 def through_proton(data: bytes) -> bytes:
-    """Decodes and encodes again with Proton's own codec."""
+    """Decode and encode a value with Proton's own codec."""
     codec = proton.Data()
     assert codec.decode(data) == len(data)
     codec.rewind()
@@ -63,8 +63,8 @@ def through_proton(data: bytes) -> bytes:
 
 
 @given(PROTON_VALUES)
-def test_proton_reads_our_values_and_we_read_its(value: Any) -> None:
-    """The types survive a foreign decoder and encoder, which proves both of ours."""
+def test_proton_reads_our_values_and_we_read_those_of_proton(value: Any) -> None:
+    """Types survive a foreign decoder and encoder."""
     again, _end = decode_value(through_proton(encode_value(value)))
 
     assert typed(again) == typed(value)
@@ -90,7 +90,7 @@ def test_proton_reads_our_values_and_we_read_its(value: Any) -> None:
     ],
 )
 def test_the_sdk_reads_our_values(value: Any, expected: Any) -> None:
-    """Its decoder takes text as bytes and drops the integer types."""
+    """Its decoder returns text as bytes and drops the integer types."""
     data = memoryview(encode_value(value))
 
     rest, decoded = sdk_decode._DECODE_BY_CONSTRUCTOR[data[0]](data[1:])
@@ -100,14 +100,14 @@ def test_the_sdk_reads_our_values(value: Any, expected: Any) -> None:
 
 
 def from_sdk(performative: Any) -> Any:
-    """A performative of the SDK, written by it and read by us."""
+    """A performative that the SDK has encoded and we have decoded."""
     _head, body = sdk_encode.encode_frame(performative)
     assert body is not None
     return read_described(bytes(body))[0]
 
 
 def test_frames_of_the_sdk_are_read() -> None:
-    """The fields that a consumer of the SDK sets come out where they belong."""
+    """The fields that a consumer of the SDK sets are decoded correctly."""
     open_frame = sdk.OpenFrame("id", "host", 1048576, 65535, None, None, None, None, None, {"product": "sdk"})
     begin = sdk.BeginFrame(None, 0, 65536, 65536, 4294967295, None, None, None)
     source = sdk_endpoints.Source(address="hub/ConsumerGroups/$Default/Partitions/0")
@@ -142,7 +142,7 @@ def test_frames_of_the_sdk_are_read() -> None:
     ],
 )
 def test_the_sdk_finds_our_fields_by_position(performative: Any, expected: list[Any]) -> None:
-    """It indexes the list without looking at its length: every field has to be there."""
+    """It indexes the list without checking its length, so every field must be present."""
     _code, fields = sdk_decode.decode_frame(memoryview(write_described(performative)))
 
     assert [_plain(field) for field in fields] == expected
@@ -152,7 +152,7 @@ def _plain(field: Any) -> Any:
     return [_plain(item) for item in field] if isinstance(field, list | tuple) else field
 
 
-def test_the_sdk_finds_the_payload_behind_eleven_fields() -> None:
+def test_the_sdk_finds_the_payload_after_eleven_fields() -> None:
     """A transfer with fewer fields loses its payload there."""
     head = write_described(Transfer(1, 2, b"t", 0, True, False, batchable=True))
 
@@ -198,7 +198,7 @@ def test_messages_of_the_sdk_are_read_and_ours_by_it() -> None:
 
 
 class ProtonClient:
-    """Proton's engine, without a socket, joined to ours."""
+    """Proton's engine without a socket, connected to ours."""
 
     def __init__(self, server: Connection) -> None:
         self.server = server
@@ -252,7 +252,7 @@ def test_proton_sends_to_our_engine() -> None:
 
 
 def test_proton_receives_from_our_engine() -> None:
-    """Its flow has null session fields before it has seen our begin; a large message comes in pieces."""
+    """Its flow has null session fields until it has read our begin; a large message is sent in several frames."""
     client = ProtonClient(Connection(Role.SERVER, EngineOptions(max_frame_size=1024), 0.0))
     receiver = client.session.receiver("r")
     receiver.source.address = "hub"
@@ -297,7 +297,7 @@ def test_proton_closes_in_order() -> None:
 
 
 def test_source_and_target_reach_proton() -> None:
-    """A generic client shows the echo of an attach to its user."""
+    """A generic client shows the echoed attach to its user."""
     client = ProtonClient(a_server(b"")[0])
     receiver = client.session.receiver("r")
     receiver.source.address = "asked"

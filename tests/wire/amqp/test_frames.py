@@ -1,4 +1,4 @@
-"""The frame buffer: any cut of the input gives the same units, and little is kept."""
+"""The frame buffer: any split of the input gives the same frames, and little memory is kept."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BODIES = st.lists(st.binary(max_size=60), max_size=8)
 
 
 @given(BODIES, st.lists(st.integers(1, 50), min_size=1, max_size=30), st.booleans())
-def test_any_cut_gives_the_same_frames(bodies: list[bytes], cuts: list[int], reuse: bool) -> None:
+def test_any_split_of_the_input_gives_the_same_frames(bodies: list[bytes], cuts: list[int], reuse: bool) -> None:
     """A caller may reuse its buffer after every read."""
     frames = [frame_of(body) for body in bodies]
     data = b"".join(frames)
@@ -36,7 +36,7 @@ def test_any_cut_gives_the_same_frames(bodies: list[bytes], cuts: list[int], reu
     assert not buffer.is_torn
 
 
-def test_whole_frame_is_a_view_and_the_torn_rest_a_copy() -> None:
+def test_complete_frame_is_a_view_and_an_incomplete_one_a_copy() -> None:
     """A payload is copied once, when its delivery is complete."""
     data = EMPTY_FRAME * 2 + EMPTY_FRAME[:3]
     buffer = FrameBuffer()
@@ -53,7 +53,7 @@ def test_whole_frame_is_a_view_and_the_torn_rest_a_copy() -> None:
 
 
 def test_caller_may_overwrite_a_buffer_that_is_not_bytes() -> None:
-    """Signals of one read are handled after the next one has begun."""
+    """Signals of one read are handled after the next read has begun."""
     data = bytearray(EMPTY_FRAME)
     buffer = FrameBuffer()
 
@@ -67,7 +67,7 @@ def test_caller_may_overwrite_a_buffer_that_is_not_bytes() -> None:
 
 @pytest.mark.parametrize("chunk", [1, 3, 8, 100])
 @pytest.mark.parametrize("size", [0, 7, 101, 0xFFFFFFFF])
-def test_size_is_checked_before_anything_is_kept(size: int, chunk: int) -> None:
+def test_size_is_checked_before_memory_is_reserved(size: int, chunk: int) -> None:
     """Eight bytes must not reserve four gigabytes."""
     buffer = FrameBuffer()
     data = size.to_bytes(4, "big") + b"\x02\x00\x00\x00"
@@ -84,8 +84,8 @@ def _feed(buffer: FrameBuffer, data: bytes, chunk: int) -> None:
         buffer.take_frame(100)
 
 
-def test_buffers_of_other_items_are_read_as_bytes() -> None:
-    """A view need not be one of bytes."""
+def test_buffers_with_other_item_types_are_read_as_bytes() -> None:
+    """A memoryview need not have bytes as items."""
     buffer = FrameBuffer()
 
     buffer.feed(memoryview(array.array("I", [1, 2, 3, 4])))
@@ -94,8 +94,8 @@ def test_buffers_of_other_items_are_read_as_bytes() -> None:
     assert buffer.take_header() is not None
 
 
-def test_nothing_kept_is_nothing_reclaimed() -> None:
-    """Input that waits may be empty."""
+def test_empty_buffer_has_nothing_to_release() -> None:
+    """There may be no incomplete frame."""
     buffer = FrameBuffer()
 
     buffer.reclaim()
@@ -104,7 +104,7 @@ def test_nothing_kept_is_nothing_reclaimed() -> None:
     assert buffer.keep_rest() == 0
 
 
-def test_reason_is_cut_between_characters() -> None:
+def test_reason_is_truncated_between_characters() -> None:
     """Half a character would not be UTF-8."""
     assert shorten("é" * 200) == "é" * 100
     assert shorten("short") == "short"

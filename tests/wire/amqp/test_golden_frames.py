@@ -1,4 +1,4 @@
-"""Frames byte for byte, as they were seen to work with every client of the field."""
+"""Frames byte for byte, in the form that is known to work with all clients."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ GOLDEN: list[tuple[str, int, int, Any, str]] = [
 def test_performative_is_written_as_the_clients_expect_it(
     kind: int, channel: int, performative: Any, expected: str
 ) -> None:
-    """Deployed clients index fields by position and refuse other encodings of the same meaning."""
+    """Existing clients index fields by position and refuse other encodings of the same value."""
     written = frame(performative, channel, kind)
 
     assert written.hex() == expected
@@ -132,7 +132,7 @@ def test_claims_reply_is_written_as_the_clients_expect_it() -> None:
 
 
 def test_event_is_written_as_the_service_writes_it() -> None:
-    """All widths but that of the sequence number are the shortest; the kernel writes that one wide."""
+    """All encodings are the shortest, except that of the sequence number, which the kernel writes in 8 bytes."""
     head = Transfer(3, 0, b"", 0, True, False, batchable=True)
     message = Message(
         message_annotations={

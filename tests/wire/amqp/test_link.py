@@ -54,7 +54,7 @@ _FORMAT_BATCH = 0x80013700
 
 
 def requested(data: bytes, **options: Any) -> tuple[Any, Link]:
-    """A server with an attach that waits for an answer."""
+    """A server with an attach that is not answered yet."""
     server, signals = a_server(PREAMBLE + data, **options)
     return server, only(signals, AttachRequested).link
 
@@ -63,7 +63,7 @@ def requested(data: bytes, **options: Any) -> tuple[Any, Link]:
 
 
 def test_accepted_attach_echoes_all_fourteen_fields() -> None:
-    """.NET adopts what we return, Python ignores an attach whose source or target is empty."""
+    """.NET uses the values that we return; Python ignores an attach whose source or target is empty."""
     source = Source("hub", filter={Symbol("selector"): Described(Symbol("selector"), "amqp.annotation...")})
     server, link = requested(an_attach(sends=False, handle=4, snd_settle_mode=1, rcv_settle_mode=0, source=source))
 
@@ -82,8 +82,8 @@ def test_accepted_attach_echoes_all_fourteen_fields() -> None:
     assert repr(link) == "<Link 'link' to peer, ATTACHED, credit 0>"
 
 
-def test_missing_and_empty_ends_are_echoed_as_full_lists() -> None:
-    """JavaScript sends a list0 as source; null in our answer would announce a refusal."""
+def test_missing_and_empty_source_and_target_are_echoed_as_full_lists() -> None:
+    """JavaScript sends list0 as source; null in our answer would mean a refusal."""
     server, link = requested(an_attach(source=None, target=Coordinator()))
 
     link.accept()
@@ -123,7 +123,7 @@ def test_refused_attach_is_an_attach_of_nulls_and_a_detach() -> None:
 
 
 def test_refusal_reaches_the_client(pair: EnginePair) -> None:
-    """Both sides are free to use the handle again."""
+    """Both sides can use the handle again."""
     session = pair.opened().session()
     mine = session.attach("nope", is_sender=True)
     signals, _ = pair.exchange()
@@ -140,7 +140,7 @@ def test_refusal_reaches_the_client(pair: EnginePair) -> None:
 
 
 def test_answer_that_does_not_fit_the_peers_frames_refuses_the_link() -> None:
-    """An attach cannot be cut into frames."""
+    """An attach cannot be split into several frames."""
     data = HEADER_AMQP + an_open(max_frame_size=512) + a_begin() + an_attach()
     server, signals = a_server(data)
     link = only(signals, AttachRequested).link
@@ -164,8 +164,8 @@ def test_attach_is_answered_once() -> None:
         link.refuse(Condition.NOT_FOUND, "too late")
 
 
-def test_peer_that_detaches_before_our_answer_gets_both() -> None:
-    """The caller that decides later finds out that there is nothing left to decide."""
+def test_peer_that_detaches_before_our_answer_gets_attach_and_detach() -> None:
+    """A caller that decides later finds out that the link is already detached."""
     server, signals = a_server()
     data = an_attach() + frame(Detach(0, True))
 
@@ -180,8 +180,8 @@ def test_peer_that_detaches_before_our_answer_gets_both() -> None:
     assert link.detach() is False
 
 
-def test_commands_before_the_answer_are_a_bug_of_ours() -> None:
-    """The peer would see frames of a link that does not exist."""
+def test_commands_before_the_answer_are_errors() -> None:
+    """The peer would get frames of a link that does not exist."""
     _, link = requested(an_attach())
 
     with pytest.raises(LocalProtocolError):
@@ -194,7 +194,7 @@ def test_commands_before_the_answer_are_a_bug_of_ours() -> None:
 
 
 def test_detach_is_answered_and_reported(pair: EnginePair) -> None:
-    """A second detach command, or one that crosses, changes nothing."""
+    """A second detach command, or one that crosses the peer's, changes nothing."""
     mine, theirs = pair.opened().link()
 
     mine.detach("amqp:link:detach-forced", "idle")
@@ -206,8 +206,8 @@ def test_detach_is_answered_and_reported(pair: EnginePair) -> None:
     assert mine.transfer_window() == 0
 
 
-def test_frames_behind_our_detach_are_thrown_away() -> None:
-    """An evicted receiver still writes flows, a sender still writes events."""
+def test_frames_after_our_detach_are_discarded() -> None:
+    """An evicted receiver still sends flows, and a sender still sends events."""
     server, link = a_served_link()
     link.detach(Condition.LINK_STOLEN, "gone")
 
@@ -217,8 +217,8 @@ def test_frames_behind_our_detach_are_thrown_away() -> None:
     assert kinds(server.receive_data(frame(Detach(0, True)), 0.0)) == ["LinkDetached"]
 
 
-def test_detaches_that_cross_are_each_others_answer() -> None:
-    """Neither side writes a second one."""
+def test_detaches_that_cross_answer_each_other() -> None:
+    """Neither side sends a second one."""
     pair = EnginePair().opened()
     mine, theirs = pair.link()
 
@@ -231,7 +231,7 @@ def test_detaches_that_cross_are_each_others_answer() -> None:
 
 
 def test_second_detach_is_tolerated() -> None:
-    """Python writes detach, end and close whatever has happened before."""
+    """Python sends detach, end and close in any case."""
     server, _ = a_served_link()
 
     signals = server.receive_data(frame(Detach(0, True)) + frame(Detach(0, True)), 0.0)
@@ -253,7 +253,7 @@ def test_grant_is_a_flow_with_the_state_of_the_session() -> None:
     assert bodies(server.data_to_send()) == [Flow(0, 5000, 1, 2048, 0, 0, 300, 0, None, False)]
 
 
-def test_transfer_without_credit_is_taken() -> None:
+def test_transfer_without_credit_is_accepted() -> None:
     """The Python SDK ignores credit; a detach would end every producer."""
     server, link = requested(an_attach())
     link.accept()
@@ -269,7 +269,7 @@ def test_transfer_without_credit_is_taken() -> None:
     ("delivery_count", "credit", "left"), [(0, 10, 7), (3, 10, 10), (None, 10, 7), (0, 2, 0), (9, 4, 4)]
 )
 def test_credit_counts_from_the_peers_delivery_count(delivery_count: int | None, credit: int, left: int) -> None:
-    """Three events are on their way; null means our initial count, a count that we never reached means ours."""
+    """Three events are in flight; null means our initial count, and a count that was never reached means ours."""
     server, link = a_served_link(sends=False)
     for _ in range(3):
         link.send(b"x")
@@ -280,8 +280,8 @@ def test_credit_counts_from_the_peers_delivery_count(delivery_count: int | None,
     assert link.credit == left
 
 
-def test_credit_may_be_huge() -> None:
-    """A uint is a uint."""
+def test_credit_may_be_the_largest_uint() -> None:
+    """The range of a uint is valid."""
     server, link = a_served_link(sends=False)
 
     server.receive_data(a_flow(handle=0, delivery_count=0, link_credit=0xFFFFFFFF), 0.0)
@@ -289,8 +289,8 @@ def test_credit_may_be_huge() -> None:
     assert link.credit == 0xFFFFFFFF
 
 
-def test_credit_is_taken_back_at_once() -> None:
-    """A smaller link-credit counts from the next delivery on."""
+def test_reduced_credit_applies_at_once() -> None:
+    """A smaller link-credit applies from the next delivery on."""
     server, link = a_served_link(sends=False, credit=100)
 
     server.receive_data(a_flow(handle=0, delivery_count=0, link_credit=0), 0.0)
@@ -298,7 +298,7 @@ def test_credit_is_taken_back_at_once() -> None:
     assert link.transfer_window() == 0
 
 
-def test_flow_without_link_credit_leaves_it() -> None:
+def test_flow_without_link_credit_does_not_change_the_credit() -> None:
     """Such a flow only has session fields."""
     server, link = a_served_link(sends=False, credit=100)
 
@@ -306,7 +306,7 @@ def test_flow_without_link_credit_leaves_it() -> None:
     assert link.credit == 100
 
 
-def test_credit_before_our_answer_is_remembered() -> None:
+def test_credit_before_our_answer_is_kept() -> None:
     """Java sends its first flow together with the attach, and may ask for an echo."""
     server, link = requested(an_attach(sends=False))
 
@@ -320,7 +320,7 @@ def test_credit_before_our_answer_is_remembered() -> None:
     assert [type(body) for body in bodies(server.data_to_send())] == [Attach, Flow]
 
 
-def test_credit_of_a_sending_peer_is_no_credit_of_ours() -> None:
+def test_credit_of_a_sending_peer_is_ignored() -> None:
     """The Python SDK writes link-credit 10000 on its sender links."""
     server, link = a_served_link(credit=5)
 
@@ -332,7 +332,7 @@ def test_credit_of_a_sending_peer_is_no_credit_of_ours() -> None:
 
 
 def test_echo_is_answered() -> None:
-    """On links in both directions."""
+    """This holds for links in both directions."""
     for sends in (True, False):
         server, link = a_served_link(sends=sends, credit=5)
 
@@ -342,7 +342,7 @@ def test_echo_is_answered() -> None:
         assert (flow.handle, flow.link_credit) == (link.handle, 5)
 
 
-def test_drain_gives_the_rest_back(pair: EnginePair) -> None:
+def test_drain_uses_up_the_credit(pair: EnginePair) -> None:
     """Credit 100 and three events: three transfers, then delivery-count moves by 97 and credit is 0."""
     mine, theirs = pair.opened().link(client_sends=False, credit=0)
     mine.grant(100, drain=True)
@@ -373,8 +373,8 @@ def test_drain_with_echo_is_answered_once() -> None:
     assert len(bodies(server.data_to_send())) == 1
 
 
-def test_drained_needs_a_drain() -> None:
-    """An unrequested flow with drain confuses receivers."""
+def test_drained_command_needs_a_drain() -> None:
+    """A flow with drain that was not requested confuses receivers."""
     server, link = a_served_link(sends=False)
     with pytest.raises(LocalProtocolError):
         link.complete_drain()
@@ -385,8 +385,8 @@ def test_drained_needs_a_drain() -> None:
     assert link.complete_drain() is False
 
 
-def test_delivery_count_of_a_sender_is_followed_within_credit_only() -> None:
-    """A wild count must not move ours."""
+def test_delivery_count_of_a_sender_is_accepted_within_credit_only() -> None:
+    """A wrong count must not change ours."""
     server, link = a_served_link(credit=5)
 
     for count in (None, 100, 0xFFFFFFFF):
@@ -398,8 +398,8 @@ def test_delivery_count_of_a_sender_is_followed_within_credit_only() -> None:
 
 
 @pytest.mark.parametrize("credit", [-1, 1 << 32])
-def test_credit_is_a_uint(credit: int) -> None:
-    """Checked before anything is written."""
+def test_invalid_credit_is_refused(credit: int) -> None:
+    """It is checked before anything is written."""
     _, link = a_served_link()
 
     with pytest.raises(LocalProtocolError):
@@ -435,7 +435,7 @@ def test_run_of_single_frames_is_one_signal() -> None:
 
 
 def test_settled_and_batched_deliveries_are_distinguished() -> None:
-    """A settled one gets no disposition, a batch is opened differently."""
+    """A settled one gets no disposition, and a batch is decoded differently."""
     server, _ = a_served_link()
     data = a_transfer(b"a", delivery_id=0) + a_transfer(b"b", delivery_id=1, settled=True)
     data += a_transfer(b"c", delivery_id=2, settled=True, message_format=_FORMAT_BATCH)
@@ -448,8 +448,8 @@ def test_settled_and_batched_deliveries_are_distinguished() -> None:
 
 @pytest.mark.parametrize("buffer", [bytes, bytearray, memoryview])
 @pytest.mark.parametrize("repeat", [True, False], ids=["fields repeated", "fields null"])
-def test_delivery_in_pieces_is_joined(buffer: Any, repeat: bool) -> None:
-    """SDKs repeat id, tag and format on every frame, the specification allows null; interleaved links stay apart."""
+def test_delivery_in_several_frames_is_joined(buffer: Any, repeat: bool) -> None:
+    """SDKs repeat id, tag and format on every frame, the specification allows null; interleaved links do not mix."""
     server, _ = a_served_link()
     signals = server.receive_data(an_attach(handle=1, name="other"), 0.0)
     only(signals, AttachRequested).link.accept()
@@ -476,8 +476,8 @@ def test_delivery_in_pieces_is_joined(buffer: Any, repeat: bool) -> None:
 
 
 @given(st.binary(max_size=4000), st.integers(1, 600), st.integers(1, 2000))
-def test_any_cut_of_a_delivery_gives_its_bytes(payload: bytes, piece: int, chunk: int) -> None:
-    """However a sender cuts its frames and the network its bytes."""
+def test_any_split_of_a_delivery_gives_its_bytes(payload: bytes, piece: int, chunk: int) -> None:
+    """Neither the sender's frames nor the network's packets matter."""
     server, _ = a_served_link()
     parts = [payload[start : start + piece] for start in range(0, len(payload), piece)] or [b""]
     data = b"".join(a_transfer(part, more=True) for part in parts[:-1]) + a_transfer(parts[-1])
@@ -487,8 +487,8 @@ def test_any_cut_of_a_delivery_gives_its_bytes(payload: bytes, piece: int, chunk
     assert deliveries(received) == [(0, 0, False, payload)]
 
 
-def test_aborted_delivery_disappears() -> None:
-    """Its bytes mean nothing, its place in the count is used."""
+def test_aborted_delivery_is_discarded() -> None:
+    """Its bytes are dropped, but it counts in the delivery-count."""
     server, link = a_served_link()
 
     signals = server.receive_data(a_transfer(b"x" * 5000, more=True) + a_transfer(b"", aborted=True), 0.0)
@@ -499,8 +499,8 @@ def test_aborted_delivery_disappears() -> None:
 
 
 @pytest.mark.parametrize("pieces", [1, 3])
-def test_oversized_delivery_is_reported_and_the_link_lives_on(pieces: int) -> None:
-    """The caller rejects it with its size; no memory was used for it."""
+def test_oversized_delivery_is_reported_and_the_link_stays_attached(pieces: int) -> None:
+    """The caller rejects it with its size; no memory is used for it."""
     server, signals = a_server(PREAMBLE + an_attach())
     link = only(signals, AttachRequested).link
     link.accept(max_message_size=3000)
@@ -516,8 +516,8 @@ def test_oversized_delivery_is_reported_and_the_link_lives_on(pieces: int) -> No
     assert server.held_bytes == 0
 
 
-def test_oversized_delivery_grows_over_the_limit_piece_by_piece() -> None:
-    """Its memory is released at once, also when the link then ends."""
+def test_delivery_that_exceeds_the_limit_in_a_later_frame_is_reported() -> None:
+    """Its memory is released at once, also if the link ends."""
     server, signals = a_server(PREAMBLE + an_attach())
     link = only(signals, AttachRequested).link
     link.accept(max_message_size=3000)
@@ -532,7 +532,7 @@ def test_oversized_delivery_grows_over_the_limit_piece_by_piece() -> None:
 
 
 def test_unfinished_deliveries_of_all_links_are_bounded() -> None:
-    """Many links with one piece each are no way around the limit."""
+    """Many links with one frame each must not bypass the limit."""
     server, _ = a_served_link(max_held_bytes=5000)
     only(server.receive_data(an_attach(handle=1, name="b"), 0.0), AttachRequested).link.accept()
     server.receive_data(a_transfer(b"x" * 3000, more=True), 0.0)
@@ -542,8 +542,8 @@ def test_unfinished_deliveries_of_all_links_are_bounded() -> None:
     assert only(signals, ConnectionFailed).violation.condition is Condition.RESOURCE_LIMIT_EXCEEDED
 
 
-def test_detach_lets_go_of_an_unfinished_delivery() -> None:
-    """Whoever detaches."""
+def test_detach_releases_an_unfinished_delivery() -> None:
+    """It does not matter which side detaches."""
     for goodbye in ("ours", "theirs"):
         server, link = a_served_link()
         server.receive_data(a_transfer(b"x" * 3000, more=True), 0.0)
@@ -567,7 +567,7 @@ BAD_TRANSFERS = {
 
 
 @pytest.mark.parametrize(("data", "condition"), BAD_TRANSFERS.values(), ids=BAD_TRANSFERS.keys())
-def test_impossible_transfer_closes_the_connection(data: bytes, condition: Condition) -> None:
+def test_invalid_transfer_closes_the_connection(data: bytes, condition: Condition) -> None:
     """AMQP 1.0, 2.7.5."""
     server, _ = a_served_link()
 
@@ -575,7 +575,7 @@ def test_impossible_transfer_closes_the_connection(data: bytes, condition: Condi
 
 
 def test_transfer_to_a_sender_closes_the_connection() -> None:
-    """The peer confuses its own links."""
+    """The peer uses a wrong handle."""
     server, _ = a_served_link(sends=False)
 
     signals = server.receive_data(a_transfer(), 0.0)
@@ -583,7 +583,7 @@ def test_transfer_to_a_sender_closes_the_connection() -> None:
     assert only(signals, ConnectionFailed).violation.condition is Condition.NOT_ALLOWED
 
 
-def test_transfers_before_our_answer_are_reported_behind_the_attach() -> None:
+def test_transfers_before_our_answer_are_reported_after_the_attach() -> None:
     """A client may pipeline attach and transfers; the caller answers in between."""
     _server, signals = a_server(PREAMBLE + an_attach() + a_transfer() + a_transfer(delivery_id=1))
 
@@ -594,7 +594,7 @@ def test_transfers_before_our_answer_are_reported_behind_the_attach() -> None:
 # --- deliveries out
 
 
-def test_transfer_of_ours_has_eleven_fields_and_the_id_as_tag() -> None:
+def test_transfer_has_eleven_fields_and_the_id_as_tag() -> None:
     """Python finds the payload at index eleven."""
     server, link = a_served_link(sends=False)
 
@@ -622,7 +622,7 @@ def test_ids_are_contiguous_over_the_links_of_a_session() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 400, 511, 512, 5000, 200_000])
 @pytest.mark.parametrize("frame_size", [512, 4096, 65536])
-def test_message_is_cut_to_the_peers_frames(size: int, frame_size: int) -> None:
+def test_message_is_split_to_the_peers_frame_size(size: int, frame_size: int) -> None:
     """Java over WebSocket accepts 4096 bytes; a peer need not accept more than 512."""
     pair = EnginePair(client_options=EngineOptions(max_frame_size=frame_size)).opened()
     mine, theirs = pair.link(client_sends=False)
@@ -638,7 +638,7 @@ def test_message_is_cut_to_the_peers_frames(size: int, frame_size: int) -> None:
 
 
 def test_settle_mode_of_the_link_is_kept() -> None:
-    """A receiver that asked for settled deliveries does not answer, one that asked for unsettled expects to."""
+    """A receiver of settled deliveries does not answer, and one of unsettled deliveries does."""
     _, mixed = a_served_link(sends=False)
     _, settled = _with_mode(1)
     _, unsettled = _with_mode(0)
@@ -659,7 +659,7 @@ def _with_mode(mode: int) -> tuple[Any, Link]:
     return server, link
 
 
-def test_settle_mode_may_be_decided_by_us() -> None:
+def test_server_may_choose_the_settle_mode() -> None:
     """A receiver that requests no mode gets ours."""
     server, link = requested(an_attach(sends=False))
 
@@ -669,7 +669,7 @@ def test_settle_mode_may_be_decided_by_us() -> None:
     assert bodies(server.data_to_send())[0].snd_settle_mode == 1
 
 
-def test_tag_is_bounded() -> None:
+def test_length_of_a_tag_is_limited() -> None:
     """AMQP 1.0, 2.6.14."""
     _, link = a_served_link(sends=False)
 
@@ -678,8 +678,8 @@ def test_tag_is_bounded() -> None:
         link.send(b"x", tag=b"t" * 33)
 
 
-def test_frames_made_elsewhere_are_counted_like_our_own(pair: EnginePair) -> None:
-    """The kernel writes whole transfers; the link keeps the books."""
+def test_frames_made_by_the_kernel_are_counted_like_our_own(pair: EnginePair) -> None:
+    """The kernel writes whole transfers; the link updates its counters."""
     mine, theirs = pair.opened().link(client_sends=False, credit=10)
     theirs.send(b"first")
     count = 5
@@ -700,8 +700,8 @@ def test_frames_made_elsewhere_are_counted_like_our_own(pair: EnginePair) -> Non
         theirs.queue_transfers(framed, 4)
 
 
-def test_ten_thousand_unsettled_deliveries_cost_nothing() -> None:
-    """The Python SDK never settles; unsettled deliveries must not use memory."""
+def test_ten_thousand_unsettled_deliveries_use_no_memory() -> None:
+    """The Python SDK never settles."""
     server, link = a_served_link(sends=False)
 
     for _ in range(20):
@@ -720,8 +720,8 @@ def test_ten_thousand_unsettled_deliveries_cost_nothing() -> None:
     assert link.settle(0, state=ACCEPTED)
 
 
-def test_delivery_ids_wrap() -> None:
-    """After four billion events the count begins again at 0."""
+def test_delivery_ids_wrap_around() -> None:
+    """After 2^32 events the ids start at 0 again."""
     pair = EnginePair().opened()
     mine, theirs = pair.link(client_sends=False, credit=0)
     for session in (theirs.session, mine.session):

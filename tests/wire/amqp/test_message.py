@@ -1,4 +1,4 @@
-"""Message sections: cut, opened, written."""
+"""Message sections: split, decoded and encoded."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ MESSAGES = st.builds(
 
 @given(MESSAGES)
 def test_message_survives_a_round_trip(original: Message) -> None:
-    """Types, null bodies and empty bodies included."""
+    """This includes types, null bodies and empty bodies."""
     written = write_message(original)
 
     again = read_message(written)
@@ -61,8 +61,8 @@ def test_message_survives_a_round_trip(original: Message) -> None:
 
 
 @given(MESSAGES)
-def test_cutting_a_message_keeps_every_byte(original: Message) -> None:
-    """Sections leave as they came, in the order in which they came."""
+def test_splitting_a_message_keeps_every_byte(original: Message) -> None:
+    """Sections keep their bytes and their order."""
     written = write_message(original)
 
     sections = split_message(memoryview(written))
@@ -80,7 +80,7 @@ def test_cutting_a_message_keeps_every_byte(original: Message) -> None:
 
 
 def test_sections_are_accepted_in_any_order() -> None:
-    """The Python SDK appends delivery-annotations behind the body."""
+    """The Python SDK writes delivery-annotations after the body."""
     data = write_section(Section.DATA, b"body") + write_section(Section.DELIVERY_ANNOTATIONS, {Symbol("a"): Int(1)})
 
     sections = split_message(data)
@@ -91,7 +91,7 @@ def test_sections_are_accepted_in_any_order() -> None:
 
 
 def test_empty_sections_of_javascript_are_read() -> None:
-    """list0 as header and properties, an empty map32 as annotations."""
+    """It writes list0 as header and properties, and an empty map32 as annotations."""
     data = bytes.fromhex("0053704500537345005372d10000000400000000") + write_section(Section.DATA, b"")
 
     read = read_message(data)
@@ -101,12 +101,12 @@ def test_empty_sections_of_javascript_are_read() -> None:
 
 @pytest.mark.parametrize("descriptor", [b"\x80" + bytes(7) + b"\x77", b"\xa3\x11amqp:amqp-value:*"])
 def test_wide_and_symbolic_descriptors_are_read(descriptor: bytes) -> None:
-    """Legal, if rare."""
+    """These forms are legal but rare."""
     assert read_message(b"\x00" + descriptor + b"\x40").body == AmqpValue(None)
 
 
 def test_batch_has_one_section_per_event() -> None:
-    """The envelope of an Event Hubs batch is cut like any message."""
+    """The envelope of an Event Hubs batch is split like any message."""
     inner = [write_message(Message(body=Data((b"%d" % n,)))) for n in range(3)]
     data = write_message(Message(body=Data(tuple(inner))))
 
@@ -146,8 +146,8 @@ def test_malformed_message_is_refused(data: bytes) -> None:
         (Section.FOOTER, b""),
     ],
 )
-def test_section_with_another_content_is_neither_read_nor_written(section: Section, value: Any) -> None:
-    """Each section has one type, a value alone has any."""
+def test_section_with_content_of_another_type_is_refused(section: Section, value: Any) -> None:
+    """Each section has one type; only a value section can have any."""
     with pytest.raises(LocalProtocolError):
         write_section(section, value)
     with pytest.raises(RemoteProtocolError):
@@ -163,7 +163,7 @@ def test_wrong_fields_of_a_header_are_refused() -> None:
 
 
 def test_number_of_body_sections_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message of the largest size could otherwise hold millions of empty ones."""
+    """Otherwise a message of the largest size could have millions of empty ones."""
     monkeypatch.setattr(message, "MAX_BODY_SECTIONS", 3)
     section = write_section(Section.DATA, b"")
 

@@ -1,4 +1,4 @@
-"""Runs of transfers: the fast path must give exactly the signals of the general path."""
+"""Runs of transfers: the fast path gives exactly the signals of the general path."""
 
 from __future__ import annotations
 
@@ -44,8 +44,10 @@ def rows_of(signals: list[Any]) -> list[Any]:
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(FIELDS, st.binary(max_size=40), st.integers(1, 4)), max_size=12))
-def test_one_frame_at_a_time_says_the_same_as_all_at_once(rows: list[tuple[dict[str, Any], bytes, int]]) -> None:
-    """Every field may change from frame to frame, or stay."""
+def test_single_frames_and_all_frames_at_once_give_the_same_deliveries(
+    rows: list[tuple[dict[str, Any], bytes, int]],
+) -> None:
+    """Every field may change from frame to frame, or stay the same."""
     frames = [
         a_transfer(payload, **fields | {"delivery_id": fields["delivery_id"] + n})
         for fields, payload, repeat in rows
@@ -69,7 +71,7 @@ def test_one_frame_at_a_time_says_the_same_as_all_at_once(rows: list[tuple[dict[
     )
 
 
-def test_wide_list_and_short_list_make_shapes_too() -> None:
+def test_list32_and_short_lists_use_the_fast_path() -> None:
     """JavaScript writes list32, Java four to six fields."""
     server, _ = a_served_link()
     wide = [frame_of(_wide(number) + b"payload") for number in (0, 1)]
@@ -90,7 +92,7 @@ def _short(number: int) -> bytes:
     return b"\x00\x53\x14\xc0\x07\x03\x43" + bytes((0x52, number)) + b"\xa0\x01t"
 
 
-def test_rare_layouts_are_read_without_a_shape() -> None:
+def test_rare_encodings_are_read_by_the_general_path() -> None:
     """An extended header, a symbolic descriptor or a wide tag is legal in every frame."""
     server, _ = a_served_link()
     body = a_transfer(b"p", delivery_id=1000)[8:]
@@ -104,8 +106,8 @@ def test_rare_layouts_are_read_without_a_shape() -> None:
     assert {row[3] for row in deliveries(signals)} == {b"p"}
 
 
-def test_other_frames_end_a_run_and_do_not_disturb_it() -> None:
-    """A heartbeat or a flow between transfers is ordinary."""
+def test_other_frames_end_a_run_without_an_effect_on_it() -> None:
+    """A heartbeat or a flow between transfers is normal."""
     server, _ = a_served_link()
     parts = [a_transfer(b"%d" % n, delivery_id=1000 + n) for n in range(6)]
     data = parts[0] + parts[1] + EMPTY_FRAME + parts[2] + a_flow() + parts[3] + parts[4] + parts[5]
@@ -115,8 +117,8 @@ def test_other_frames_end_a_run_and_do_not_disturb_it() -> None:
     assert only(signals, DeliveriesReceived).ids == [1000, 1001, 1002, 1003, 1004, 1005]
 
 
-def test_frame_of_the_shape_that_is_too_short_is_not_read_into_the_next() -> None:
-    """A hostile size below the fixed part goes to the general reader, which refuses it."""
+def test_frame_that_is_too_short_for_its_layout_is_refused() -> None:
+    """The general reader handles such a size, so that the next frame is not read as a part of this one."""
     server, _ = a_served_link()
     good = a_transfer(b"x", delivery_id=1000)
     bad = b"\x00\x00\x00\x14" + good[4:]
@@ -127,8 +129,8 @@ def test_frame_of_the_shape_that_is_too_short_is_not_read_into_the_next() -> Non
     assert len(deliveries(signals)) == 1
 
 
-def test_oversized_delivery_inside_a_run_is_found() -> None:
-    """The short way knows the limit of the link."""
+def test_oversized_delivery_inside_a_run_is_detected() -> None:
+    """The fast path checks the limit of the link."""
     server, link = a_served_link()
     link.max_message_size = 10
     data = b"".join(a_transfer(b"x" * size, delivery_id=1000 + size) for size in (5, 10, 11, 5))
@@ -140,7 +142,7 @@ def test_oversized_delivery_inside_a_run_is_found() -> None:
 
 
 def test_run_stops_when_its_link_is_detached() -> None:
-    """The remembered shape must not outlive the link."""
+    """The cached layout must not outlive the link."""
     server, link = a_served_link()
     server.receive_data(a_transfer(delivery_id=1000), 0.0)
 
@@ -150,8 +152,8 @@ def test_run_stops_when_its_link_is_detached() -> None:
 
 
 @pytest.mark.parametrize("more", [True, False])
-def test_pieces_of_a_delivery_are_not_a_run(more: bool) -> None:
-    """The last piece looks like a single frame."""
+def test_frames_of_one_delivery_are_not_a_run(more: bool) -> None:
+    """The last frame looks like a single-frame delivery."""
     server, _ = a_served_link()
     data = a_transfer(b"a", delivery_id=1000) + a_transfer(b"b", delivery_id=1001, more=True)
     data += a_transfer(b"c", delivery_id=1001, more=more) + (a_transfer(b"d", delivery_id=1001) if more else b"")
@@ -163,7 +165,9 @@ def test_pieces_of_a_delivery_are_not_a_run(more: bool) -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(FIELDS, st.binary(max_size=40), st.integers(1, 4)), max_size=12))
-def test_a_single_delivery_says_the_same_as_the_general_reader(rows: list[tuple[dict[str, Any], bytes, int]]) -> None:
+def test_receive_single_gives_the_same_result_as_the_general_reader(
+    rows: list[tuple[dict[str, Any], bytes, int]],
+) -> None:
     """`receive_single` gives the same result as `receive_data`, or None without any change."""
     frames = [
         a_transfer(payload, **fields | {"delivery_id": fields["delivery_id"] + n})
@@ -188,8 +192,8 @@ def test_a_single_delivery_says_the_same_as_the_general_reader(rows: list[tuple[
     assert state == [(link.delivery_count, link.credit, link.session.next_incoming_id) for link in general.links()]
 
 
-def test_parts_of_a_delivery_and_several_are_no_single_one() -> None:
-    """They are left to the general reader."""
+def test_incomplete_and_several_deliveries_are_left_to_the_general_reader() -> None:
+    """`receive_single` handles exactly one complete delivery."""
     server, link = a_served_link()
     frames = [a_transfer(b"p", delivery_id=1000 + n) for n in range(4)]
     server.receive_data(frames[0], 0.0)
@@ -203,8 +207,8 @@ def test_parts_of_a_delivery_and_several_are_no_single_one() -> None:
     assert link.delivery_count == 3
 
 
-def test_a_delivery_is_accepted_at_once_only_if_nothing_is_queued_before_it() -> None:
-    """Frames leave in the order in which they were queued."""
+def test_delivery_is_accepted_at_once_only_if_nothing_is_queued_before_it() -> None:
+    """Frames are sent in the order in which they were queued."""
     server, link = a_served_link()
     server.receive_data(a_transfer(b"p", delivery_id=1000), 7.0)
     link.settle(1000, state=ACCEPTED)

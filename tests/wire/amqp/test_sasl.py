@@ -1,4 +1,4 @@
-"""The SASL exchange between engines, and with clients that do it their own way."""
+"""The SASL exchange between engines, and with the variants of existing clients."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def an_init(mechanism: str, response: bytes | None = None) -> bytes:
 
 
 def test_server_offers_its_mechanisms_at_once() -> None:
-    """.NET insists on MSSBCBS, Python and Java on ANONYMOUS; generic clients take the first they support."""
+    """.NET needs MSSBCBS, Python and Java need ANONYMOUS; other clients use the first one that they support."""
     server = Connection(Role.SERVER, EngineOptions(), 0.0)
 
     server.receive_data(HEADER_SASL, 0.0)
@@ -45,8 +45,8 @@ def test_server_offers_its_mechanisms_at_once() -> None:
 
 @pytest.mark.parametrize("mechanism", ["ANONYMOUS", MSSBCBS])
 @pytest.mark.parametrize("chunk", [1 << 20, 1])
-def test_init_pipelined_behind_the_header_succeeds(mechanism: str, chunk: int) -> None:
-    """Java sends its choice, the second header and the open before it has read the offered mechanisms."""
+def test_init_that_is_pipelined_after_the_header_succeeds(mechanism: str, chunk: int) -> None:
+    """Java sends init, the second header and the open before it has read the offered mechanisms."""
     server = Connection(Role.SERVER, EngineOptions(), 0.0)
 
     signals = feed(server, HEADER_SASL + an_init(mechanism) + HEADER_AMQP + an_open(), chunk)
@@ -57,8 +57,8 @@ def test_init_pipelined_behind_the_header_succeeds(mechanism: str, chunk: int) -
     assert SaslOutcome(0) in [body for _channel, body, _payload in sent]
 
 
-def test_good_password_lets_the_client_in(pair: EnginePair) -> None:
-    """PLAIN carries the name and the key of an access rule; the verdict is the caller's."""
+def test_correct_password_is_accepted(pair: EnginePair) -> None:
+    """PLAIN has the name and the key of an access rule; the caller verifies them."""
     pair = EnginePair(chunk=pair.chunk, client_options=a_client(ClientCredentials.plain("Root", "kéy")))
     pair.client.open()
     signals, _ = pair.exchange()
@@ -73,8 +73,8 @@ def test_good_password_lets_the_client_in(pair: EnginePair) -> None:
     assert pair.client.phase is pair.server.phase is Phase.OPENED
 
 
-def test_bad_password_ends_with_an_outcome_and_no_header(pair: EnginePair) -> None:
-    """The client learns that its key is wrong, nothing else."""
+def test_wrong_password_ends_with_an_outcome_and_no_header(pair: EnginePair) -> None:
+    """The client learns only that its key is wrong."""
     pair = EnginePair(chunk=pair.chunk, client_options=a_client(ClientCredentials.plain("Root", "wrong")))
     pair.client.open()
     pair.exchange()
@@ -88,7 +88,7 @@ def test_bad_password_ends_with_an_outcome_and_no_header(pair: EnginePair) -> No
 
 
 @pytest.mark.parametrize("chunk", [1 << 20, 1])
-def test_input_behind_credentials_waits_for_the_verdict(chunk: int) -> None:
+def test_input_after_credentials_waits_for_their_verification(chunk: int) -> None:
     """A client may pipeline its open; it must not be processed before the key is verified."""
     server = Connection(Role.SERVER, EngineOptions(), 0.0)
 
@@ -99,8 +99,8 @@ def test_input_behind_credentials_waits_for_the_verdict(chunk: int) -> None:
     assert kinds(late) == ["ConnectionOpened"]
 
 
-def test_input_behind_credentials_is_bounded() -> None:
-    """An unauthenticated client must not fill our memory meanwhile."""
+def test_input_after_credentials_is_limited() -> None:
+    """An unauthenticated client must not fill the memory meanwhile."""
     server = Connection(Role.SERVER, EngineOptions(), 0.0)
     server.receive_data(HEADER_SASL + an_init(PLAIN, b"\x00u\x00p"), 0.0)
     server.data_to_send()
@@ -113,7 +113,7 @@ def test_input_behind_credentials_is_bounded() -> None:
     assert bodies(server.data_to_send()) == [SaslOutcome(1)]
 
 
-def test_external_needs_a_verdict_too() -> None:
+def test_external_must_be_verified_by_the_caller() -> None:
     """Only the layer with the TLS session knows whether the peer showed a certificate."""
     server = Connection(Role.SERVER, EngineOptions(), 0.0)
 
@@ -137,8 +137,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("data", REFUSED.values(), ids=REFUSED.keys())
-def test_bad_init_ends_with_an_outcome(data: bytes) -> None:
-    """Every way to get it wrong has the same short answer."""
+def test_invalid_init_ends_with_an_outcome(data: bytes) -> None:
+    """Every error has the same short answer."""
     server = Connection(Role.SERVER, EngineOptions(mechanisms=(PLAIN,)), 0.0)
     server.receive_data(HEADER_SASL, 0.0)
     server.data_to_send()
@@ -150,8 +150,8 @@ def test_bad_init_ends_with_an_outcome(data: bytes) -> None:
     assert server.is_closed
 
 
-def test_wrong_header_behind_sasl_is_answered_with_the_right_one() -> None:
-    """A second SASL layer does not exist."""
+def test_wrong_header_after_sasl_is_answered_with_the_right_one() -> None:
+    """SASL cannot be negotiated twice."""
     server = Connection(Role.SERVER, EngineOptions(), 0.0)
     server.receive_data(HEADER_SASL + an_init("ANONYMOUS"), 0.0)
     server.data_to_send()
@@ -161,8 +161,8 @@ def test_wrong_header_behind_sasl_is_answered_with_the_right_one() -> None:
     assert server.data_to_send() == HEADER_AMQP
 
 
-def test_verdict_without_credentials_is_a_bug_of_ours() -> None:
-    """Nothing was offered."""
+def test_verification_without_credentials_is_an_error() -> None:
+    """The client has sent no credentials."""
     server = Connection(Role.SERVER, EngineOptions(), 0.0)
 
     with pytest.raises(LocalProtocolError):
@@ -184,8 +184,8 @@ def test_client_gives_up_when_its_mechanism_is_not_offered() -> None:
     assert only(client_signals, ConnectionFailed).violation.condition is Condition.UNAUTHORIZED_ACCESS
 
 
-def test_client_knows_no_challenge() -> None:
-    """Mechanisms of several rounds are not supported on either side."""
+def test_client_fails_on_a_challenge() -> None:
+    """Mechanisms with several rounds are not supported on either side."""
     client = Connection(Role.CLIENT, a_client(ClientCredentials()), 0.0)
     client.open()
 
@@ -195,7 +195,7 @@ def test_client_knows_no_challenge() -> None:
 
 
 def test_authorisation_identity_is_ignored() -> None:
-    """RFC 4616 allows one; rights come from the rule that the key belongs to."""
+    """RFC 4616 allows one; the rights are those of the rule that the key belongs to."""
     assert read_plain(b"someone\x00user\x00password") == ("user", "password")
     with pytest.raises(RemoteProtocolError):
         read_plain(b"")

@@ -1,4 +1,4 @@
-"""Sessions: windows, dispositions, handles, and frames that come too late."""
+"""Sessions: windows, dispositions, handles, and late frames."""
 
 from __future__ import annotations
 
@@ -24,7 +24,13 @@ from hubmere.wire.amqp.codec.performatives import (
     Rejected,
 )
 from hubmere.wire.amqp.codec.types import Described, Symbol
-from hubmere.wire.amqp.settlements import Settlement, add_settlement, encode_accepted, merge_settlements
+from hubmere.wire.amqp.settlements import (
+    Settlement,
+    accepted_frame,
+    add_settlement,
+    encode_accepted,
+    merge_settlements,
+)
 from hubmere.wire.amqp.signals import (
     AttachRequested,
     ConnectionFailed,
@@ -50,8 +56,8 @@ from wire.amqp.builders import (
 )
 
 
-def test_begin_answers_with_all_fields_that_clients_need() -> None:
-    """Python crashes without handle-max; the outgoing window mirrors the peer's incoming one."""
+def test_begin_is_answered_with_all_fields_that_clients_need() -> None:
+    """Python crashes without handle-max; the outgoing window equals the peer's incoming window."""
     server, _ = a_server(HEADER_AMQP + an_open(), handle_max=255)
 
     server.receive_data(a_begin(channel=1, incoming_window=65536), 0.0)
@@ -88,7 +94,7 @@ def test_window_opens_again_with_a_flow() -> None:
     assert link.transfer_window() == 4
 
 
-def test_window_that_lies_behind_us_is_shut() -> None:
+def test_window_that_is_already_exceeded_is_closed() -> None:
     """A flow may have crossed our transfers."""
     server, link = a_served_link(sends=False, credit=1000)
     for _ in range(10):
@@ -100,7 +106,7 @@ def test_window_that_lies_behind_us_is_shut() -> None:
 
 
 def test_flow_without_next_incoming_id_counts_from_our_first() -> None:
-    """Java pipelines begin, attach and flow before it has seen our begin."""
+    """Java pipelines begin, attach and flow before it has read our begin."""
     data = PREAMBLE + an_attach(sends=False)
     data += a_flow(next_incoming_id=None, incoming_window=50, handle=0, link_credit=7)
     _, signals = a_server(data)
@@ -112,8 +118,8 @@ def test_flow_without_next_incoming_id_counts_from_our_first() -> None:
     assert link.transfer_window() == 7
 
 
-def test_frames_beyond_the_window_wait_and_nothing_overtakes_them() -> None:
-    """A delivery in pieces may need more window than there is; ids must stay in order on the session."""
+def test_frames_beyond_the_window_wait_and_keep_their_order() -> None:
+    """A delivery in several frames may need more window than there is; ids must stay in order on the session."""
     server, link = a_served_link(sends=False, credit=1000, max_frame_size=512)
     server.receive_data(a_flow(next_incoming_id=1, incoming_window=2), 0.0)
 
@@ -133,7 +139,7 @@ def test_frames_beyond_the_window_wait_and_nothing_overtakes_them() -> None:
     assert [body.more for _channel, body, _part in first + second + third] == [True] * 4 + [False]
 
 
-def test_window_of_ours_is_renewed_when_half_is_used(pair: EnginePair) -> None:
+def test_our_window_is_renewed_when_half_of_it_is_used(pair: EnginePair) -> None:
     """A sender never stalls on it, even if it ignores credit."""
     pair = EnginePair(chunk=pair.chunk, server_options=EngineOptions(incoming_window=10)).opened()
     mine, _theirs = pair.link(credit=1000)
@@ -146,8 +152,8 @@ def test_window_of_ours_is_renewed_when_half_is_used(pair: EnginePair) -> None:
     assert mine.delivery_count == 100
 
 
-def test_flow_of_ours_counts_frames_and_not_deliveries() -> None:
-    """next-incoming-id moves with every frame of a delivery."""
+def test_our_flow_counts_frames_and_not_deliveries() -> None:
+    """next-incoming-id increases with every frame of a delivery."""
     server, link = a_served_link()
     pieces = [a_transfer(b"x", more=True), a_transfer(b"y", more=True), a_transfer(b"z", more=False)]
     server.receive_data(b"".join(pieces), 0.0)
@@ -167,8 +173,8 @@ def test_session_flow_with_echo_is_answered() -> None:
     assert bodies(server.data_to_send()) == [Flow(0, 5000, 1, 2048, echo=False)]
 
 
-def test_settlements_of_one_read_become_one_range() -> None:
-    """One disposition for a hundred sends is worth more than any tuning behind it."""
+def test_settlements_of_one_read_are_one_disposition() -> None:
+    """One disposition for a hundred sends saves more than any other optimisation here."""
     server, link = a_served_link()
 
     for delivery_id in range(100):
@@ -177,8 +183,8 @@ def test_settlements_of_one_read_become_one_range() -> None:
     assert bodies(server.data_to_send()) == [Disposition(True, 0, 99, True, ACCEPTED)]
 
 
-def test_settlements_out_of_order_are_joined_where_states_agree() -> None:
-    """Partitions commit in their own order."""
+def test_settlements_out_of_order_are_merged_if_their_states_are_equal() -> None:
+    """Partitions commit in different orders."""
     server, link = a_served_link()
     rejected = Rejected(Error("amqp:not-found", "x"))
 
@@ -195,7 +201,7 @@ def test_settlements_out_of_order_are_joined_where_states_agree() -> None:
 
 @given(st.permutations(range(20)), st.sets(st.integers(0, 19)))
 def test_merged_settlements_cover_the_same_deliveries(order: list[int], rejected: set[int]) -> None:
-    """Joining must neither lose a delivery nor change its outcome."""
+    """Merging must neither lose a delivery nor change its outcome."""
     settlements: list[Settlement] = []
     for number in order:
         add_settlement(settlements, number, number, RELEASED if number in rejected else ACCEPTED)
@@ -209,15 +215,23 @@ def test_merged_settlements_cover_the_same_deliveries(order: list[int], rejected
 
 
 @given(st.integers(0, 0xFFFFFFFF), st.integers(0, 0xFFFFFFFF))
-def test_short_cut_for_accepted_writes_what_the_general_writer_writes(first: int, last: int) -> None:
-    """It is the only frame with a second description."""
+def test_fast_path_for_accepted_writes_the_same_bytes(first: int, last: int) -> None:
+    """It is the only frame with two encoders."""
     expected = Disposition(True, first, None if first == last else last, True, ACCEPTED)
 
     assert encode_accepted(first, last) == write_described(expected)
 
 
-def test_long_rejection_is_cut_to_the_peers_frames() -> None:
-    """A description must not end a connection."""
+@given(st.sampled_from([0, 1, 255, 256]) | st.integers(0, 0xFFFFFFFF), st.integers(0, 0xFFFF))
+def test_frame_for_one_accepted_delivery_has_the_same_bytes(delivery_id: int, channel: int) -> None:
+    """It is packed with one call."""
+    expected = Disposition(True, delivery_id, None, True, ACCEPTED)
+
+    assert accepted_frame(delivery_id, channel) == frame(expected, channel)
+
+
+def test_long_rejection_is_truncated_to_the_peers_frames() -> None:
+    """A long description must not close the connection."""
     server, signals = a_server(HEADER_AMQP + an_open(max_frame_size=512) + a_begin() + an_attach())
     link = only(signals, AttachRequested).link
     link.accept()
@@ -231,7 +245,7 @@ def test_long_rejection_is_cut_to_the_peers_frames() -> None:
     assert bare == Disposition(True, 1, None, True)
 
 
-def test_settlements_leave_before_the_detach_and_the_end() -> None:
+def test_settlements_are_sent_before_the_detach_and_the_end() -> None:
     """After it they would be ignored."""
     server, link = a_served_link()
     link.settle(0, state=ACCEPTED)
@@ -245,8 +259,8 @@ def test_settlements_leave_before_the_detach_and_the_end() -> None:
     assert link.settle(2, state=ACCEPTED) is False
 
 
-def test_settlements_leave_before_the_answer_to_a_detach_an_end_and_a_close() -> None:
-    """The peer still waits for its outcomes."""
+def test_settlements_are_sent_before_the_answer_to_a_detach_end_or_close() -> None:
+    """The peer still waits for the outcomes."""
     for goodbye in (frame(Detach(0, True)), frame(End()), frame_close()):
         server, link = a_served_link()
         link.settle(0, state=ACCEPTED)
@@ -275,7 +289,7 @@ def test_outcome_of_our_delivery_is_reported(pair: EnginePair) -> None:
 
 
 def test_unsettled_outcome_is_settled_with_the_same_state() -> None:
-    """A receiver in mode second waits for it; nothing is locked here."""
+    """A receiver in mode second waits for it; no message is locked here."""
     server, link = a_served_link(sends=False)
     for _ in range(5):
         link.send(b"x")
@@ -290,8 +304,8 @@ def test_unsettled_outcome_is_settled_with_the_same_state() -> None:
     ]
 
 
-def test_unsettled_outcome_that_does_not_fit_is_settled_without_it() -> None:
-    """A peer with small frames may write long states and not be able to read them."""
+def test_unsettled_outcome_that_does_not_fit_is_settled_without_a_state() -> None:
+    """A peer with small frames may send states that are too long for them."""
     server, signals = a_server(HEADER_AMQP + an_open(max_frame_size=512) + a_begin() + an_attach(sends=False))
     link = only(signals, AttachRequested).link
     link.accept()
@@ -304,8 +318,8 @@ def test_unsettled_outcome_that_does_not_fit_is_settled_without_it() -> None:
     assert bodies(server.data_to_send()) == [Disposition(False, 0, None, True)]
 
 
-def test_disposition_for_the_future_is_cut_to_what_was_sent() -> None:
-    """A range of four billion ids must not become work."""
+def test_disposition_for_unsent_deliveries_is_limited_to_the_sent_ones() -> None:
+    """A range of four billion ids must not cause work."""
     server, link = a_served_link(sends=False)
     link.send(b"x")
     link.send(b"x")
@@ -317,8 +331,8 @@ def test_disposition_for_the_future_is_cut_to_what_was_sent() -> None:
     assert (report.first, report.last) == (0, 1)
 
 
-def test_word_of_a_sender_on_its_own_deliveries_is_passed_on() -> None:
-    """It answers a receiver in mode second; no state is kept for it here."""
+def test_disposition_of_a_sender_for_its_own_deliveries_is_reported() -> None:
+    """It answers a receiver in mode second; no state is kept for it."""
     server, _ = a_served_link()
 
     signals = server.receive_data(frame(Disposition(False, 3, None, True)), 0.0)
@@ -336,7 +350,7 @@ VIOLATIONS = {
 
 @pytest.mark.parametrize("chunk", [1 << 20, 1])
 @pytest.mark.parametrize(("data", "condition"), VIOLATIONS.values(), ids=VIOLATIONS.keys())
-def test_violation_of_a_session_ends_it_and_not_the_connection(data: bytes, condition: Condition, chunk: int) -> None:
+def test_violation_of_a_session_ends_only_the_session(data: bytes, condition: Condition, chunk: int) -> None:
     """AMQP 1.0, 2.8.17: other sessions of the client continue. Later input on the channel is discarded."""
     server, link = a_served_link()
 
@@ -353,7 +367,7 @@ def test_violation_of_a_session_ends_it_and_not_the_connection(data: bytes, cond
 
 
 def test_connection_that_ends_after_a_violation_reports_the_session_once() -> None:
-    """Exactly one end for everything that began."""
+    """Everything that began has exactly one end."""
     server, _ = a_served_link()
     first = server.receive_data(a_transfer(handle=9), 0.0)
 
@@ -370,15 +384,15 @@ ATTACH_VIOLATIONS = {
 
 
 @pytest.mark.parametrize(("data", "condition"), ATTACH_VIOLATIONS.values(), ids=ATTACH_VIOLATIONS.keys())
-def test_impossible_attach_closes_the_connection(data: bytes, condition: Condition) -> None:
-    """Values that exist in no version of the protocol."""
+def test_invalid_attach_closes_the_connection(data: bytes, condition: Condition) -> None:
+    """These values exist in no version of the protocol."""
     server, _ = a_server()
 
     assert only(server.receive_data(data, 0.0), ConnectionFailed).violation.condition is condition
 
 
-def test_link_name_that_could_not_be_answered_closes_the_connection() -> None:
-    """A peer with small frames and long names would not take our refusal."""
+def test_link_name_that_is_too_long_for_an_answer_closes_the_connection() -> None:
+    """The refusal would not fit the frames of the peer."""
     server, _ = a_server(HEADER_AMQP + an_open(max_frame_size=512) + a_begin())
 
     signals = server.receive_data(an_attach(name="x" * 500), 0.0)
@@ -386,8 +400,8 @@ def test_link_name_that_could_not_be_answered_closes_the_connection() -> None:
     assert only(signals, ConnectionFailed).violation.condition is Condition.FRAME_SIZE_TOO_SMALL
 
 
-def test_links_of_a_connection_are_counted() -> None:
-    """Many sessions are no way around the limit; links that are gone do not count."""
+def test_number_of_links_of_a_connection_is_limited() -> None:
+    """Several sessions must not bypass the limit; detached links do not count."""
     server, _ = a_server(max_links=2)
     server.receive_data(a_begin(channel=1), 0.0)
     server.receive_data(an_attach() + an_attach(channel=1), 0.0)
@@ -413,8 +427,8 @@ def test_many_links_share_a_session(pair: EnginePair) -> None:
     assert repr(session) == "<Session 0, MAPPED, 4 links>"
 
 
-def test_attach_of_ours_minds_the_peers_handle_max() -> None:
-    """Known before a frame is written."""
+def test_attach_respects_the_peers_handle_max() -> None:
+    """It is checked before a frame is written."""
     pair = EnginePair(server_options=EngineOptions(handle_max=0)).opened()
     session = pair.session()
     pair.link_on(session)
@@ -423,8 +437,8 @@ def test_attach_of_ours_minds_the_peers_handle_max() -> None:
         session.attach("second", is_sender=True)
 
 
-def test_answering_handle_minds_the_peers_handle_max() -> None:
-    """A peer with handle-max 0 may use handle 5 itself; we answer with 0, and a second time not at all."""
+def test_answering_handle_respects_the_peers_handle_max() -> None:
+    """A peer with handle-max 0 may use handle 5 itself; the first answer has handle 0, and a second link is refused."""
     server, _ = a_server(HEADER_AMQP + an_open() + a_begin(handle_max=0))
 
     first = only(server.receive_data(an_attach(handle=5), 0.0), AttachRequested).link
@@ -434,8 +448,8 @@ def test_answering_handle_minds_the_peers_handle_max() -> None:
     assert only(signals, ConnectionFailed).violation.condition is Condition.NOT_ALLOWED
 
 
-def test_same_name_cannot_be_attached_twice_at_once(pair: EnginePair) -> None:
-    """The peer's answer would have two owners."""
+def test_same_link_name_cannot_be_attached_twice_at_the_same_time(pair: EnginePair) -> None:
+    """The answer of the peer would match both links."""
     session = pair.opened().session()
     session.attach("name", is_sender=True)
 
@@ -444,8 +458,8 @@ def test_same_name_cannot_be_attached_twice_at_once(pair: EnginePair) -> None:
     assert session.attach("name", is_sender=False).name == "name"
 
 
-def test_commands_on_a_session_that_is_not_mapped() -> None:
-    """Too early is a bug of ours, too late is a race that the peer won."""
+def test_commands_on_a_session_that_is_not_mapped_are_handled() -> None:
+    """A command before the begin is a bug of ours; a command after the end has no effect."""
     pair = EnginePair().opened()
     session = pair.client.begin()
     with pytest.raises(LocalProtocolError):
@@ -464,8 +478,8 @@ def test_commands_on_a_session_that_is_not_mapped() -> None:
         session.attach("late", is_sender=True)
 
 
-def test_links_that_still_wait_end_with_their_session(pair: EnginePair) -> None:
-    """An attach without an answer is over too."""
+def test_links_without_an_answer_end_with_their_session(pair: EnginePair) -> None:
+    """An unanswered attach ends too."""
     session = pair.opened().session()
     session.attach("waiting", is_sender=True)
     session.end()
@@ -476,8 +490,8 @@ def test_links_that_still_wait_end_with_their_session(pair: EnginePair) -> None:
     assert kinds(server_signals) == ["AttachRequested", "LinkDetached", "SessionEnded"]
 
 
-def test_pending_session_has_no_end() -> None:
-    """It was never reported as begun."""
+def test_session_without_an_answer_has_no_end() -> None:
+    """Its begin was never reported."""
     pair = EnginePair().opened()
     pair.client.begin()
 

@@ -22,7 +22,7 @@ FIELD_COUNTS = {
 
 
 def test_public_names_are_listed_and_exist() -> None:
-    """A neighbour that needs another name asks for it here."""
+    """Other packages may use only these names."""
     assert sorted(surface.__all__) == sorted(
         [
             "Connection", "EngineOptions", "Role", "Phase", "Session", "SessionState", "Link", "LinkState",
@@ -34,13 +34,13 @@ def test_public_names_are_listed_and_exist() -> None:
 
 
 def test_every_declared_type_has_the_fields_of_the_specification() -> None:
-    """A missing field shifts all that follow it."""
+    """A missing field would shift all fields after it."""
     assert {shape.code: len(shape.rows) for shape in SHAPES.values()} == FIELD_COUNTS
 
 
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES.values() if shape.mandatory_count == 0])
 def test_all_fields_are_written_even_when_all_are_null(shape: object) -> None:
-    """Never a list0 for something with fields, never a trailing null left out."""
+    """Neither list0 nor a list without its trailing nulls is written."""
     cls, rows = shape.cls, shape.rows  # type: ignore[attr-defined]
 
     written = write_described(cls())
@@ -50,8 +50,8 @@ def test_all_fields_are_written_even_when_all_are_null(shape: object) -> None:
     assert read_described(written) == (cls(), len(written))
 
 
-def test_long_field_list_is_written_wide() -> None:
-    """list8 ends at 255 bytes."""
+def test_long_field_list_is_written_as_list32() -> None:
+    """list8 has at most 255 bytes."""
     attach = Attach("x" * 300, 0, True)
 
     written = write_described(attach)
@@ -60,8 +60,8 @@ def test_long_field_list_is_written_wide() -> None:
     assert read_described(written)[0] == attach
 
 
-def test_single_symbol_stands_for_an_array_of_one() -> None:
-    """AMQP 1.0, 1.4: a field of many values may hold one without an array."""
+def test_single_symbol_is_read_as_an_array_of_one() -> None:
+    """AMQP 1.0, 1.4: a field of several values may be one value without an array."""
     fields = [Symbol("offered"), array_of(["a", "b"])]
     body = encode_value(["name", UInt(0), True, *[None] * 8, *fields])
 
@@ -82,7 +82,7 @@ def test_single_symbol_stands_for_an_array_of_one() -> None:
     ],
 )
 def test_field_with_another_described_type_is_refused(source: object) -> None:
-    """A target is no source; an array of numbers no capabilities."""
+    """A target is not a source, and an array of numbers is not a list of capabilities."""
     body = encode_value(["name", UInt(0), True, None, None, source])
 
     with pytest.raises(RemoteProtocolError) as refusal:
@@ -95,15 +95,15 @@ def test_field_with_another_described_type_is_refused(source: object) -> None:
     "value",
     [Open(), Attach("x", -1, True), Attach("x", 1 << 32, True), Detach(0, error=Error()), Close(Error("é"))],
 )
-def test_field_outside_its_type_is_our_own_mistake(value: object) -> None:
-    """Known before a byte leaves."""
+def test_field_outside_its_type_is_an_error_of_ours(value: object) -> None:
+    """It is detected before a byte is sent."""
     with pytest.raises(LocalProtocolError):
         write_described(value)
 
 
 @pytest.mark.parametrize("length", range(1, 25))
-def test_torn_performative_is_refused(length: int) -> None:
-    """Wherever it was cut."""
+def test_incomplete_performative_is_refused(length: int) -> None:
+    """It may end anywhere."""
     written = write_described(Attach("name", 1, True, source=Source("a")))
 
     with pytest.raises(RemoteProtocolError) as refusal:
@@ -112,7 +112,7 @@ def test_torn_performative_is_refused(length: int) -> None:
     assert refusal.value.condition is Condition.DECODE_ERROR
 
 
-def test_unknown_outcome_passes_as_it_is() -> None:
+def test_unknown_outcome_is_kept_unchanged() -> None:
     """A source may name an outcome that we do not know."""
     source = Source(default_outcome=Described(Symbol("com.example:later"), [True]))
 
@@ -121,7 +121,7 @@ def test_unknown_outcome_passes_as_it_is() -> None:
 
 @given(st.integers(0, 0xFFFFFFFF), st.integers(-0x80000000, 0x7FFFFFFF))
 def test_distance_undoes_addition(start: int, amount: int) -> None:
-    """Also across the wrap."""
+    """This also holds when numbers wrap around."""
     assert serial_distance(start, serial_add(start, amount)) == amount
 
 
@@ -134,8 +134,8 @@ def test_distance_is_signed(start: int, end: int, distance: int) -> None:
     assert serial_distance(start, end) == distance
 
 
-def test_violation_says_its_condition_and_scope() -> None:
-    """The text ends up in logs and in frames."""
+def test_violation_has_its_condition_and_scope() -> None:
+    """The text is written to logs and frames."""
     ending = RemoteProtocolError(Condition.SESSION_ERRANT_LINK, "late")
 
     assert str(ending) == "amqp:session:errant-link: late"

@@ -1,4 +1,4 @@
-"""AMQP values against bytes written by hand from the specification, against themselves, and against hostile input."""
+"""AMQP values: bytes written by hand from the specification, round trips, and hostile input."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ WRITTEN: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("value", "expected"), WRITTEN)
-def test_value_is_written_in_its_shortest_form_and_read_back(value: Any, expected: str) -> None:
+def test_value_is_written_in_its_shortest_encoding_and_read_back(value: Any, expected: str) -> None:
     """The bytes come from part 1 of the specification, not from this writer."""
     data = bytes.fromhex(expected)
 
@@ -93,7 +93,7 @@ def test_value_is_written_in_its_shortest_form_and_read_back(value: Any, expecte
     assert skip_value(data) == len(data)
 
 
-# Other forms of a value that peers write.
+# Other encodings of a value that peers write.
 READ: list[tuple[str, Any]] = [
     ("5601", True),
     ("5600", False),
@@ -117,7 +117,7 @@ READ: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("data", "expected"), READ)
-def test_longer_and_older_forms_are_read(data: str, expected: Any) -> None:
+def test_longer_and_older_encodings_are_read(data: str, expected: Any) -> None:
     """Python writes sym32 and boolean 0x56, JavaScript list32, map32 and array32."""
     raw = bytes.fromhex(data)
 
@@ -132,7 +132,7 @@ def test_longer_and_older_forms_are_read(data: str, expected: Any) -> None:
 @example(Array(tuple(UInt(n) for n in range(100)), 0x70))
 @example(Array((Array(("x" * 300,), 0xB1),), 0xF0))
 def test_every_value_survives_a_round_trip_with_its_type(value: Any) -> None:
-    """A consumer that checks for long must not find an int because an event passed through us."""
+    """A consumer that checks for long must not get an int."""
     written = encode_value(value)
 
     again, end = decode_value(written)
@@ -144,7 +144,7 @@ def test_every_value_survives_a_round_trip_with_its_type(value: Any) -> None:
 
 @given(VALUES, st.data())
 def test_every_truncation_is_refused(value: Any, data: st.DataObject) -> None:
-    """A length is checked against the bytes at hand before anything is done with it."""
+    """A length is compared with the available bytes before it is used."""
     written = encode_value(value)
     cut = data.draw(st.integers(0, len(written) - 1))
 
@@ -183,7 +183,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE.keys())
 def test_malformed_value_is_refused(data: str) -> None:
-    """Each is another kind of malformed value."""
+    """Each case is a different kind of malformed value."""
     with pytest.raises(RemoteProtocolError) as refusal:
         decode_value(bytes.fromhex(data))
 
@@ -200,27 +200,27 @@ def test_malformed_value_is_refused(data: str) -> None:
         b"\xf0\x00\x00\x40\x00\x00\x00\x00\x01\xf0" + b"\x00\x00\x30\x00\x00\x00\x00\x01\xf0" * 2_000,
     ],
 )
-def test_nesting_is_cut_before_the_stack_is(data: bytes) -> None:
-    """A frame of zeros is a tower of descriptors."""
+def test_nesting_is_limited(data: bytes) -> None:
+    """Without a limit a frame of zeros, which are descriptors, would exhaust the stack."""
     with pytest.raises(RemoteProtocolError):
         decode_value(data)
 
 
 @pytest.mark.parametrize("data", ["70000000", "a105616263", "b100000005616263", "d0000000ff0000000140", "ff", "10"])
-def test_skipping_beyond_the_end_is_refused(data: str) -> None:
-    """Skipping uses only lengths, so they are checked."""
+def test_skipping_past_the_end_is_refused(data: str) -> None:
+    """Skipping relies on lengths, so they are checked."""
     with pytest.raises(RemoteProtocolError):
         skip_value(bytes.fromhex(data))
 
 
-def test_skipping_a_tower_of_descriptors_is_cut_too() -> None:
-    """Compounds are skipped by their size; only descriptors have none."""
+def test_skipping_nested_descriptors_is_limited() -> None:
+    """Compounds are skipped by their size, but descriptors have none."""
     with pytest.raises(RemoteProtocolError):
         skip_value(b"\x00" * 100_000)
 
 
 def test_nesting_up_to_the_limit_is_read() -> None:
-    """The limit is generous for people and small for the stack."""
+    """The limit is large for users and small for the stack."""
     value: Any = None
     for _ in range(MAX_DEPTH):
         value = [value]
@@ -231,7 +231,7 @@ def test_nesting_up_to_the_limit_is_read() -> None:
             decode_value(encode_value(one_too_many))
 
 
-def test_array_of_nothing_is_bounded() -> None:
+def test_array_of_empty_values_is_limited() -> None:
     """Four bytes must not become 32 GiB of nulls."""
     allowed = b"\xf0\x00\x00\x00\x05" + MAX_ZERO_WIDTH_ELEMENTS.to_bytes(4, "big") + b"\x40"
     bomb = b"\xf0\x00\x00\x00\x05\xff\xff\xff\xff\x40"
@@ -262,18 +262,18 @@ def test_array_of_nothing_is_bounded() -> None:
         Array(("a", b"b"), 0xB1),
     ],
 )
-def test_value_without_an_amqp_type_is_our_own_mistake(value: Any) -> None:
-    """A bare int could be eight types; guessing one breaks clients that check."""
+def test_value_without_an_amqp_type_is_an_error_of_ours(value: Any) -> None:
+    """A Python int could be eight types; guessing one would break clients that check the type."""
     with pytest.raises(LocalProtocolError):
         encode_value(value)
 
 
 @pytest.mark.parametrize("raw", [bytearray(b"ab"), memoryview(b"ab")])
 def test_any_buffer_is_written_as_binary(raw: Any) -> None:
-    """Payloads are views most of the time."""
+    """Payloads are usually memoryviews."""
     assert encode_value(raw) == b"\xa0\x02ab"
 
 
-def test_values_say_what_they_are() -> None:
-    """A failing comparison of Int(5) and Long(5) has to be readable."""
+def test_repr_of_a_value_has_its_type() -> None:
+    """A failed comparison of Int(5) and Long(5) must be readable."""
     assert repr([Int(5), Symbol("a"), Timestamp(-1)]) == "[Int(5), Symbol('a'), Timestamp(-1)]"

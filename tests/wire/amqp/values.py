@@ -1,4 +1,4 @@
-"""AMQP values for property tests, and a comparison that sees types."""
+"""AMQP values for property tests, and a comparison that includes types."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from hubmere.wire.amqp.codec.types import (
 
 
 def integers(bits: int, signed: bool) -> st.SearchStrategy[int]:
-    """Integers of a width, with the borders of the short encodings often among them."""
+    """Integers of a width, often near the limits of the short encodings."""
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
     borders = [n for n in (-129, -128, -1, 0, 1, 127, 128, 255, 256, low, high) if low <= n <= high]
     return st.sampled_from(borders) | st.integers(low, high)
@@ -89,7 +89,7 @@ VALUES = st.recursive(SCALAR | ARRAYS | ARRAYS_OF_COMPOUNDS, _compounds, max_lea
 
 
 def typed(value: Any) -> Any:
-    """A picture of a value in which equal numbers of different types differ."""
+    """A form of a value in which equal numbers of different types differ."""
     if isinstance(value, Described):
         return (Described, typed(value.descriptor), typed(value.value))
     if isinstance(value, Array):

@@ -1,4 +1,4 @@
-"""Values for tests of the Kafka wire: any message in any version, and batches with valid defaults."""
+"""Values for tests of the Kafka protocol: any message in any version, and batches with valid defaults."""
 
 from collections.abc import Callable, Iterator
 from random import Random
@@ -10,10 +10,10 @@ from hubmere.wire.kafka.messages import APIS
 from hubmere.wire.kafka.messages.fetch import PRIVATE_TAGS
 from hubmere.wire.kafka.schema import Api, Array, Kind, WireField, WireType, wire_fields
 
-# Times stay below the year 2100, where a foreign codec that holds them as dates still has every millisecond.
+# Times stay below the year 2100, so that a foreign codec that uses dates keeps every millisecond.
 _LAST_MS = 4_102_444_800_000
 
-# Lengths on both sides of where a compact length takes its second byte (127, since length + 1 travels).
+# Lengths around 127, where a compact length needs its second byte (length + 1 is encoded).
 _TEXTS = ("", "a", "h\u00fcb", "\u4e8b\u4ef6", "x" * 126, "x" * 127, "x" * 128, "\U0001f980" * 100)
 _BLOBS = (b"", b"\x00", b"\xff\x80", b"y" * 126, b"y" * 127, b"y" * 200)
 _RECORDS = (*_BLOBS, b"z" * 5000)
@@ -51,18 +51,18 @@ def message_id(value: object) -> str:
 
 
 def any_message(cls: type, version: int, random: Random) -> Any:
-    """Any value of a message that can travel in a version; fields that it lacks have their defaults."""
+    """A random message of a version; fields that the version lacks have their defaults."""
     return cls(**{spec.name: _any_field(spec, version, random) for spec in wire_fields(cls)})
 
 
 def _any_field(spec: WireField, version: int, random: Random) -> Any:
-    # Foreign codecs do not know our private tags; these have separate tests.
+    # Foreign codecs do not know our private tags, which have separate tests.
     if not spec.is_in(version) or (spec.tag is not None and spec.tag >= PRIVATE_TAGS):
         return spec.stand_in
     is_absent_tag = spec.tag is not None and spec.stand_in is None
     if (spec.is_nullable_in(version) or is_absent_tag) and random.random() < 0.3:
         return None
-    # Codes and times stay where every codec can follow.
+    # Codes and times stay in the range of every codec.
     if spec.type is Kind.INT16 and spec.name == "error_code":
         return int(random.choice(list(ErrorCode)))
     if spec.type is Kind.INT64 and spec.name.endswith("_ms"):

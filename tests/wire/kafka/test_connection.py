@@ -1,4 +1,4 @@
-"""The engines: both ends joined in memory, whole and one byte at a time; order, limits and versions."""
+"""The engines: both ends connected in memory, with whole input and byte by byte; order, limits and versions."""
 
 import struct
 from collections.abc import Callable
@@ -17,7 +17,6 @@ from hubmere.wire.kafka.connection import (
     ClientConnection,
     Request,
     Response,
-    ServedApis,
     ServerConnection,
     frame_response,
 )
@@ -25,6 +24,7 @@ from hubmere.wire.kafka.errors import ErrorCode, LocalProtocolError
 from hubmere.wire.kafka.framing import JOIN_BELOW_BYTES, join_small
 from hubmere.wire.kafka.messages import APIS
 from hubmere.wire.kafka.messages.fetch import (
+    FETCH,
     FetchPartition,
     FetchPartitionResponse,
     FetchRequest,
@@ -58,6 +58,7 @@ from hubmere.wire.kafka.messages.sasl import (
 )
 from hubmere.wire.kafka.primitives import Buffer
 from hubmere.wire.kafka.schema import Api, VersionRange
+from hubmere.wire.kafka.served_apis import ServedApis
 from wire.kafka.builders import any_message, every_message, message_id
 
 Feed = Callable[[Any, bytes], list[Any]]
@@ -72,7 +73,7 @@ def _byte_by_byte(engine: Any, data: bytes) -> list[Any]:
 
 
 def _into_its_buffer(engine: Any, data: bytes) -> list[Any]:
-    """As a shell that receives straight into the engine's buffer whenever there is one, three bytes at most."""
+    """Receive directly into the engine's buffer whenever it offers one, at most three bytes at a time."""
     signals: list[Any] = []
     at = 0
     while at < len(data):
@@ -118,8 +119,8 @@ def a_heartbeat(member: str = "m") -> HeartbeatRequest:
 
 @_FEEDS
 @pytest.mark.parametrize(("api", "version", "cls"), list(every_message())[::2], ids=message_id)
-def test_request_and_response_reach_the_other_end(api: Api, version: int, cls: type, feed: Feed) -> None:
-    """Every API in every version, whole, byte by byte, and into the engine's own buffer."""
+def test_request_and_response_are_decoded_at_the_other_end(api: Api, version: int, cls: type, feed: Feed) -> None:
+    """This covers every API in every version, whole, byte by byte, and in the engine's own buffer."""
     random = Random(f"{api.name} {version}")
     asked, answer = any_message(api.request, version, random), any_message(api.response, version, random)
     if isinstance(asked, ProduceRequest):
@@ -166,7 +167,7 @@ def test_response_has_the_bytes_of_the_specification() -> None:
 @_FEEDS
 @settings(deadline=None)
 @given(seeds=st.lists(st.integers(0, 2**16), min_size=1, max_size=5))
-def test_any_split_gives_the_same_requests(feed: Feed, seeds: list[int]) -> None:
+def test_any_split_of_the_input_gives_the_same_requests(feed: Feed, seeds: list[int]) -> None:
     """Many requests in one read, or one read for each byte."""
     cases = list(every_message())[::2]
     chosen = [(*cases[seed % len(cases)], Random(seed)) for seed in seeds]
@@ -182,8 +183,8 @@ def test_any_split_gives_the_same_requests(feed: Feed, seeds: list[int]) -> None
 # --- order -----------------------------------------------------------------------------------------------------------
 
 
-def test_responses_leave_in_the_order_of_the_requests() -> None:
-    """Clients match answers by order as well as by number; a parked fetch holds back what came after it."""
+def test_responses_are_sent_in_the_order_of_the_requests() -> None:
+    """Clients match answers by order and number; a waiting fetch holds back later answers."""
     server = ServerConnection()
     first, second, third = server.receive_data(_client_bytes(*[(a_heartbeat(), 1)] * 3))
 
@@ -201,7 +202,7 @@ def test_responses_leave_in_the_order_of_the_requests() -> None:
 
 
 def test_produce_without_acks_gets_no_response() -> None:
-    """acks=0: not a byte, and nothing after it waits for it."""
+    """acks=0: nothing is sent, and later answers do not wait."""
     server = ServerConnection()
     client = ClientConnection(client_id=None)
     client.request(a_produce(acks=0), 9)
@@ -217,8 +218,8 @@ def test_produce_without_acks_gets_no_response() -> None:
         server.respond(produce, ProduceResponse(topics=()))
 
 
-def test_answering_twice_or_with_the_wrong_thing_is_our_fault() -> None:
-    """A refused command leaves no trace."""
+def test_second_answer_or_answer_of_another_api_is_an_error_of_ours() -> None:
+    """A refused command changes nothing."""
     server = ServerConnection()
     (request,) = server.receive_data(_client_bytes((a_heartbeat(), 1)))
 
@@ -233,7 +234,7 @@ def test_answering_twice_or_with_the_wrong_thing_is_our_fault() -> None:
     assert len(_sent(server)) == 14
 
 
-def test_response_that_was_encoded_before_is_the_same_response() -> None:
+def test_cached_response_equals_an_encoded_one() -> None:
     """Frequent responses that seldom change are encoded once."""
     server = ServerConnection()
     answer = ApiVersionsResponse(error_code=0, api_keys=(ApiVersion(api_key=0, min_version=0, max_version=9),))
@@ -249,7 +250,38 @@ def test_response_that_was_encoded_before_is_the_same_response() -> None:
         server.respond_frames(requests[1], b"")
 
 
-def test_flexible_response_that_was_encoded_before_has_its_header() -> None:
+def test_caller_answers_the_only_request_in_flight_itself() -> None:
+    """It cannot be answered again, and the connection goes on with the next request."""
+    server = ServerConnection()
+    (request,) = server.receive_data(_client_bytes((a_heartbeat(), 4)))
+
+    assert server.complete(request)
+
+    assert (server.in_flight, server.data_to_send()) == (0, [])
+    with pytest.raises(LocalProtocolError):
+        server.respond(request, HeartbeatResponse(error_code=0))
+    assert not server.complete(request)
+    (following,) = server.receive_data(_client_bytes((a_heartbeat(), 4)))
+    server.respond(following, HeartbeatResponse(error_code=0))
+    assert _sent(server)
+
+
+def test_caller_does_not_answer_before_earlier_requests() -> None:
+    """While another request is in flight, or a response is queued, the engine keeps the order."""
+    server = ServerConnection()
+    first, second = server.receive_data(_client_bytes((a_heartbeat(), 4), (a_heartbeat(), 4)))
+
+    assert not server.complete(first)
+    assert not server.complete(second)
+    server.respond(first, HeartbeatResponse(error_code=0))
+    assert not server.complete(second)
+    _sent(server)
+
+    assert server.complete(second)
+    assert server.in_flight == 0
+
+
+def test_cached_flexible_response_has_its_header() -> None:
     """The tag section of the header is in the frame."""
     client, server = ClientConnection(client_id=None), ServerConnection()
     client.request(a_heartbeat(), 4)
@@ -265,8 +297,8 @@ def test_flexible_response_that_was_encoded_before_has_its_header() -> None:
 # --- buffers ---------------------------------------------------------------------------------------------------------
 
 
-def test_small_responses_leave_as_one_buffer() -> None:
-    """Half of the cost of a small request is the send."""
+def test_small_responses_are_sent_as_one_buffer() -> None:
+    """Half of the cost of a small request is the system call that sends the answer."""
     server = ServerConnection()
     requests = server.receive_data(_client_bytes(*[(a_heartbeat(), 1)] * 5))
 
@@ -288,8 +320,8 @@ def test_small_responses_leave_as_one_buffer() -> None:
         ([JOIN_BELOW_BYTES, JOIN_BELOW_BYTES], [JOIN_BELOW_BYTES, JOIN_BELOW_BYTES]),
     ],
 )
-def test_only_small_neighbours_are_joined(sizes: list[int], joined_sizes: list[int]) -> None:
-    """Copying is worth it only where it saves a send."""
+def test_only_small_adjacent_buffers_are_joined(sizes: list[int], joined_sizes: list[int]) -> None:
+    """Copying is useful only if it saves a system call."""
     buffers: list[Buffer] = [bytes([index]) * size for index, size in enumerate(sizes)]
 
     result = join_small(list(buffers))
@@ -298,7 +330,7 @@ def test_only_small_neighbours_are_joined(sizes: list[int], joined_sizes: list[i
     assert b"".join(result) == b"".join(buffers)
 
 
-def test_large_records_leave_as_they_were_given() -> None:
+def test_large_records_are_sent_without_a_copy() -> None:
     """A megabyte from the disk is not copied."""
     server = ServerConnection()
     data = _client_bytes((FetchRequest(max_wait_ms=0, min_bytes=1, topics=()), 12), (a_heartbeat(), 1))
@@ -316,8 +348,8 @@ def test_large_records_leave_as_they_were_given() -> None:
     assert length == sum(map(len, buffers)) - 4 - 14
 
 
-def test_produced_batch_in_one_read_is_a_view_of_that_read() -> None:
-    """A frame that arrives whole is not copied."""
+def test_produced_batch_in_one_read_is_a_view_of_the_input() -> None:
+    """A frame that arrives completely is not copied."""
     data = _client_bytes((a_produce(records=b"x" * 100_000), 9))
 
     (request,) = ServerConnection().receive_data(memoryview(data))
@@ -326,8 +358,8 @@ def test_produced_batch_in_one_read_is_a_view_of_that_read() -> None:
     assert records.obj is data
 
 
-def test_frame_in_pieces_owns_exactly_its_length() -> None:
-    """Memory belongs to a connection only while a frame is incomplete."""
+def test_incomplete_frame_uses_exactly_its_length() -> None:
+    """A connection uses memory only while a frame is incomplete."""
     data = _client_bytes((a_produce(records=b"x" * 100_000), 9))
     server = ServerConnection()
 
@@ -346,7 +378,9 @@ def test_frame_in_pieces_owns_exactly_its_length() -> None:
 
 @pytest.mark.parametrize("version", [5, 99, -1])
 def test_api_versions_in_an_unknown_version_is_answered_in_version_0(version: int) -> None:
-    """KIP-511: error 35 and the range that is served, so that the client can ask again; the connection stays."""
+    """KIP-511: the answer has error 35 and the supported range, so that the client can try again; the connection stays
+    open.
+    """
     server = ServerConnection()
     unknown = struct.pack(">ihhih", 10 + 5, 18, version, 77, -1) + b"whats"
     known = _client_bytes((a_heartbeat(), 1))
@@ -357,8 +391,8 @@ def test_api_versions_in_an_unknown_version_is_answered_in_version_0(version: in
     assert _sent(server) == bytes.fromhex("00000010 0000004d 0023 00000001 0012 0000 0004")
 
 
-def test_client_reads_the_refusal_of_its_api_versions() -> None:
-    """The answer is in version 0, whatever the request."""
+def test_client_reads_the_answer_to_an_unsupported_api_versions_request() -> None:
+    """The answer has version 0, whatever the request had."""
     client = ClientConnection(client_id=None)
     server = ServerConnection(served=ServedApis({18: VersionRange(0, 2)}))
     client.request(ApiVersionsRequest(), 4)
@@ -372,17 +406,17 @@ def test_client_reads_the_refusal_of_its_api_versions() -> None:
     )
 
 
-@pytest.mark.parametrize(("key", "version"), [(0, 2), (0, 10), (1, 3), (4, 0), (999, 0), (-1, 0), (3, -1)])
+@pytest.mark.parametrize(("key", "version"), [(0, 2), (0, 13), (1, 3), (4, 0), (999, 0), (-1, 0), (3, -1)])
 @_FEEDS
-def test_anything_else_unknown_breaks_the_connection(key: int, version: int, feed: Feed) -> None:
-    """Its body cannot be read, and nothing after it can be found."""
+def test_other_unknown_request_closes_the_connection(key: int, version: int, feed: Feed) -> None:
+    """Its body cannot be decoded."""
     frame = struct.pack(">ihhih", 10, key, version, 1, -1)
 
     with pytest.raises(BrokenStream, match=f"version {version} of API {key}"):
         feed(ServerConnection(), frame)
 
 
-def test_api_that_is_not_served_breaks_the_connection() -> None:
+def test_api_that_is_not_served_closes_the_connection() -> None:
     """The caller decides which APIs are served, ApiVersions included."""
     heartbeat = _client_bytes((a_heartbeat(), 1))
     versions = _client_bytes((ApiVersionsRequest(), 0))
@@ -393,15 +427,15 @@ def test_api_that_is_not_served_breaks_the_connection() -> None:
         ServerConnection(served=ServedApis({12: VersionRange(0, 4)})).receive_data(versions)
 
 
-@pytest.mark.parametrize(("key", "low", "high"), [(0, 0, 9), (0, 3, 10), (4, 0, 1)])
+@pytest.mark.parametrize(("key", "low", "high"), [(0, 0, 9), (0, 3, 13), (4, 0, 1)])
 def test_only_declared_versions_can_be_offered(key: int, low: int, high: int) -> None:
-    """Versions that are advertised only for old clients (Produce 0 to 2) are not read."""
+    """Versions that are advertised only for old clients (Produce 0 to 2) are not decoded."""
     with pytest.raises(LocalProtocolError, match=f"API {key}"):
         ServedApis({key: VersionRange(low, high)})
 
 
 def test_every_declared_version_can_be_served() -> None:
-    """What is advertised works, up to its highest version: clients always pick that one."""
+    """Every advertised version works; clients use the highest one."""
     for api in APIS.values():
         for version in range(api.versions.low, api.versions.high + 1):
             body = any_message(api.request, version, Random(version))
@@ -409,8 +443,8 @@ def test_every_declared_version_can_be_served() -> None:
             assert request.version == version
 
 
-def test_client_does_not_send_what_it_cannot_read() -> None:
-    """Versions outside the declared range, and things that are no requests."""
+def test_client_does_not_send_what_it_cannot_decode() -> None:
+    """This covers versions outside of the declared range, and objects that are not requests."""
     client = ClientConnection(client_id=None)
 
     with pytest.raises(LocalProtocolError):
@@ -429,8 +463,8 @@ def test_client_does_not_send_what_it_cannot_read() -> None:
 
 @_FEEDS
 @pytest.mark.parametrize("length", [0, -1, 1 + (1 << 20), 2**31 - 1])
-def test_frame_of_a_size_that_is_not_allowed_breaks_the_connection(length: int, feed: Feed) -> None:
-    """Zero, negative and beyond the limit; nothing is allocated for it."""
+def test_frame_with_an_invalid_size_closes_the_connection(length: int, feed: Feed) -> None:
+    """The size is zero, negative or beyond the limit; nothing is allocated for it."""
     server = ServerConnection(max_request_bytes=1 << 20)
 
     with pytest.raises(BrokenStream, match=str(length)):
@@ -439,7 +473,7 @@ def test_frame_of_a_size_that_is_not_allowed_breaks_the_connection(length: int, 
     assert server.receive_buffer() is None
 
 
-def test_limit_can_grow_when_the_peer_is_known() -> None:
+def test_size_limit_can_grow_after_authentication() -> None:
     """An unauthenticated client has a low limit; a change applies to the next frame."""
     data = _client_bytes((a_produce(records=b"x" * 1000), 9))
     server = ServerConnection(max_request_bytes=100)
@@ -452,8 +486,8 @@ def test_limit_can_grow_when_the_peer_is_known() -> None:
         ServerConnection(max_request_bytes=100).receive_data(data)
 
 
-def test_what_came_before_the_break_is_not_lost() -> None:
-    """A produce with acks=0 that came whole counts, whatever follows it in the same read."""
+def test_requests_before_a_violation_are_not_lost() -> None:
+    """A complete Produce with acks=0 counts, whatever follows it in the same read."""
     good = _client_bytes((a_produce(acks=0), 9), (a_heartbeat(), 1))
     server = ServerConnection()
 
@@ -469,8 +503,8 @@ def test_what_came_before_the_break_is_not_lost() -> None:
 @pytest.mark.parametrize(
     "body", ["00", "000c00010000", "000c0001 00000001", "000c0001 00000001 0005 61", "000c0001 00000001 ffff 0001"]
 )
-def test_request_that_ends_early_breaks_the_connection(body: str) -> None:
-    """In the header, in the client id or in the body."""
+def test_incomplete_request_closes_the_connection(body: str) -> None:
+    """It ends in the header, in the client id or in the body."""
     frame = bytes.fromhex(body)
 
     with pytest.raises(BrokenStream):
@@ -478,7 +512,7 @@ def test_request_that_ends_early_breaks_the_connection(body: str) -> None:
 
 
 def test_unknown_tag_in_a_request_header_is_ignored() -> None:
-    """KIP-482 holds for headers too."""
+    """KIP-482 also applies to headers."""
     data = _client_bytes((a_heartbeat(), 4))
     with_tag = data[:18] + bytes.fromhex("01 07 02 abcd") + data[19:]
 
@@ -488,7 +522,7 @@ def test_unknown_tag_in_a_request_header_is_ignored() -> None:
 
 
 def test_bytes_after_a_body_are_ignored() -> None:
-    """As Kafka's own server does; the frame says where the next request starts."""
+    """Kafka's own server does the same; the frame length says where the next request starts."""
     data = _client_bytes((a_heartbeat(), 1))
     longer = struct.pack(">i", len(data) - 4 + 3) + data[4:] + b"???"
 
@@ -498,8 +532,8 @@ def test_bytes_after_a_body_are_ignored() -> None:
 
 
 @pytest.mark.parametrize("frame", ["00000005", "0000", "00000000 00", "00000000 00000000"])
-def test_response_that_nobody_waits_for_or_that_ends_early_breaks_the_connection(frame: str) -> None:
-    """A client trusts order, numbers and lengths as little as a server does."""
+def test_unexpected_or_incomplete_response_closes_the_connection(frame: str) -> None:
+    """A client checks order, numbers and lengths like a server."""
     client = ClientConnection(client_id=None)
     client.request(a_heartbeat(), 4)
     data = bytes.fromhex(frame)
@@ -508,14 +542,14 @@ def test_response_that_nobody_waits_for_or_that_ends_early_breaks_the_connection
         client.receive_data(struct.pack(">i", len(data)) + data)
 
 
-def test_response_without_a_request_breaks_the_connection() -> None:
+def test_response_without_a_request_closes_the_connection() -> None:
     """A server does not send first."""
     with pytest.raises(BrokenStream, match="not the next"):
         ClientConnection(client_id=None).receive_data(struct.pack(">ii", 4, 0))
 
 
 def test_correlation_ids_start_again_after_the_last() -> None:
-    """They are int32 and only have to differ among those in flight."""
+    """They are int32 and only have to differ among requests in flight."""
     client = ClientConnection(client_id=None)
     client._next_id = 2**31 - 1
 
@@ -527,8 +561,8 @@ def test_correlation_ids_start_again_after_the_last() -> None:
 # --- SASL ------------------------------------------------------------------------------------------------------------
 
 
-def test_bare_tokens_look_like_sasl_authenticate() -> None:
-    """After a handshake of version 0, tokens come without Kafka headers and are answered likewise."""
+def test_raw_sasl_tokens_are_reported_as_sasl_authenticate() -> None:
+    """After a handshake of version 0, tokens have no Kafka headers, and neither have the answers."""
     server = ServerConnection()
     handshake: Request
     (handshake,) = server.receive_data(_client_bytes((SaslHandshakeRequest(mechanism="PLAIN"), 0)))
@@ -547,16 +581,16 @@ def test_bare_tokens_look_like_sasl_authenticate() -> None:
     assert [request.body for request in after] == [MetadataRequest(topics=None)]
 
 
-def test_requests_and_responses_say_what_they_are() -> None:
-    """For logs: name, version and number, never the contents."""
+def test_repr_of_requests_and_responses_has_no_content() -> None:
+    """Logs get name, version and number, never the contents."""
     (request,) = ServerConnection().receive_data(_client_bytes((a_heartbeat("secret"), 1)))
 
     assert repr(request) == "<Heartbeat v1 #0>"
 
 
 @pytest.mark.parametrize(("body", "is_taken"), [(MetadataRequest, False), (JoinGroupRequest, True)])
-def test_request_without_a_payload_is_smaller_than_one_with(body: type, is_taken: bool) -> None:
-    """A list of names takes longer to read than its bytes suggest; assignments of a group are bytes of the client's."""
+def test_size_limit_of_a_request_without_a_payload_is_smaller(body: type, is_taken: bool) -> None:
+    """A list of names takes more time to decode than its bytes suggest; records and assignments are opaque bytes."""
     client = ClientConnection(client_id="c")
     if body is MetadataRequest:
         client.request(MetadataRequest(topics=(MetadataRequestTopic(name="n" * 30_000),) * 40), 12)
@@ -599,3 +633,25 @@ def test_a_repeated_fetch_is_decoded_once() -> None:
     assert requests[0].body is requests[1].body
     assert [request.version for request in requests] == [11, 11, 11, 12, 11]
     assert {request.client_id for request in requests} == {requests[0].client_id}
+
+
+def test_a_fetch_of_another_connection_is_decoded_once() -> None:
+    """The readers of one tail ask alike; what is kept of them for all connections is bounded."""
+    served = ServedApis({FETCH.key: FETCH.versions})
+    first, second = ServerConnection(served=served), ServerConnection(served=served)
+    part = FetchPartition(index=0, fetch_offset=7, max_bytes=1)
+    body = FetchRequest(max_wait_ms=500, min_bytes=1, topics=(FetchTopic(name="t", partitions=(part,)),))
+    later = [
+        replace(body, topics=(FetchTopic(name="t", partitions=(replace(part, fetch_offset=offset),)),))
+        for offset in range(1000)
+    ]
+
+    [request] = first.receive_data(_client_bytes((body, 11)))
+    [_, same, other] = second.receive_data(_client_bytes((later[0], 11), (body, 11), (body, 12)))
+    decoded = [first.receive_data(_client_bytes((each, 11)))[0].body for each in later]
+
+    assert same.body is request.body
+    assert (same.correlation_id, same.client_id) == (1, request.client_id)
+    assert (other.version, other.body) == (12, body)
+    assert decoded == later
+    assert len(served.fetches) <= 256

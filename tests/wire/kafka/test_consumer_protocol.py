@@ -1,4 +1,4 @@
-"""Subscriptions and assignments of consumers, read by us and by a foreign codec."""
+"""Subscriptions and assignments of consumers, compared with a foreign codec."""
 
 import importlib
 from io import BytesIO
@@ -26,7 +26,7 @@ _SUBSCRIPTION = ConsumerSubscription(
 
 @pytest.mark.parametrize("version", range(NEWEST_VERSION + 1))
 def test_subscription_reads_and_writes_as_in_kio(version: int) -> None:
-    """Newer versions append: owned partitions, generation, rack."""
+    """Newer versions append fields: owned partitions, generation, rack."""
     module = importlib.import_module(f"kio.schema.consumer_protocol_subscription.v{version}.data")
     wire = write_subscription(_SUBSCRIPTION, version)
 
@@ -43,7 +43,7 @@ def test_subscription_reads_and_writes_as_in_kio(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(NEWEST_VERSION + 1))
 def test_assignment_reads_and_writes_as_in_kio(version: int) -> None:
-    """What the leader decided for one member."""
+    """This is what the leader has assigned to one member."""
     module = importlib.import_module(f"kio.schema.consumer_protocol_assignment.v{version}.data")
     assignment = ConsumerAssignment(assigned_partitions=_OWNED, user_data=None)
     wire = write_assignment(assignment, version)
@@ -56,14 +56,14 @@ def test_assignment_reads_and_writes_as_in_kio(version: int) -> None:
 
 
 def test_newer_version_is_read_as_the_newest_known() -> None:
-    """Fields are only ever appended."""
+    """Newer versions only append fields."""
     wire = bytes([0, 9]) + write_subscription(_SUBSCRIPTION)[2:] + b"more"
 
     assert read_subscription(wire) == _SUBSCRIPTION
 
 
 @pytest.mark.parametrize("wire", ["", "00", "ffff", "0000 7fffffff", "0001"])
-def test_broken_metadata_is_refused(wire: str) -> None:
-    """A member may join with any bytes; looking at them must not hurt."""
+def test_malformed_metadata_is_refused(wire: str) -> None:
+    """A member may join with any bytes; decoding them must not cause another error."""
     with pytest.raises(RemoteProtocolError):
         read_subscription(bytes.fromhex(wire))

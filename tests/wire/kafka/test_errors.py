@@ -6,7 +6,7 @@ from hubmere.wire.kafka.errors import ErrorCode
 
 
 def test_every_code_has_the_number_name_and_retriability_of_kafka() -> None:
-    """A wrong flag makes clients give up, or try for ever."""
+    """A wrong flag makes clients give up, or retry for ever."""
     theirs = {int(code): (code.name.upper(), code.retriable) for code in KioErrorCode}
 
     ours = {int(code): (code.name, code.retriable) for code in ErrorCode}

@@ -1,4 +1,4 @@
-"""Frames that wait for memory: nothing is lost, nothing is cut before its turn."""
+"""Frames that wait for memory: no byte is lost, and no frame is returned before it is admitted."""
 
 import pytest
 
@@ -10,7 +10,7 @@ def framed(*bodies: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("cut", range(1, 60))
-def test_a_frame_waits_until_it_is_admitted_wherever_the_input_is_cut(cut: int) -> None:
+def test_frame_waits_until_it_is_admitted_for_any_split_of_the_input(cut: int) -> None:
     """Any split of the input gives the same frames, admitted early or late."""
     frames = Frames(100)
     answers = [False, True, True, True]
@@ -27,7 +27,7 @@ def test_a_frame_waits_until_it_is_admitted_wherever_the_input_is_cut(cut: int) 
     assert was_waiting or cut < 4 or cut in (24, 25, 26, 27, 58, 59) or frames.held_bytes == 0
 
 
-def test_a_frame_that_waits_holds_only_what_came_with_it() -> None:
+def test_waiting_frame_uses_only_the_memory_of_received_bytes() -> None:
     """No memory is used for its announced length until it is admitted."""
     frames = Frames(1_000_000)
     frames.admits = lambda _: False
@@ -39,7 +39,7 @@ def test_a_frame_that_waits_holds_only_what_came_with_it() -> None:
     assert (waiting, frames.held_bytes) == (96, 900_000)
 
 
-def test_a_forgotten_frame_holds_nothing() -> None:
+def test_discarded_frame_uses_no_memory() -> None:
     """A closed connection releases its memory at once."""
     frames = Frames(1_000_000)
     frames.cut(framed(bytes(900_000))[:100])

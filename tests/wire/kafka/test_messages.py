@@ -1,4 +1,4 @@
-"""Messages: round trips in every version, bytes by hand, unknown tags, wrong lengths."""
+"""Messages: round trips in every version, bytes written by hand, unknown tags, wrong lengths."""
 
 from random import Random
 from typing import Any
@@ -53,7 +53,7 @@ def _decode(cls: type, version: int, flexible: bool, data: bytes) -> Any:
 
 @pytest.mark.parametrize(("api", "version", "cls"), _CASES, ids=message_id)
 def test_message_survives_a_round_trip(api: Api, version: int, cls: type) -> None:
-    """What one role writes the other reads, in every version that is served."""
+    """One side reads what the other side writes, in every served version."""
     message = any_message(cls, version, Random(f"{cls.__name__} {version}"))
     flexible = api.is_flexible(version)
 
@@ -76,8 +76,8 @@ def test_any_message_survives_a_round_trip(case: tuple[Api, int, type], seed: in
 
 
 @pytest.mark.parametrize(("api", "version", "cls"), _CASES, ids=message_id)
-def test_message_cut_off_anywhere_is_refused(api: Api, version: int, cls: type) -> None:
-    """A message that ends early is the peer's fault and nothing else."""
+def test_incomplete_message_is_refused(api: Api, version: int, cls: type) -> None:
+    """A message that ends early is an error of the peer, and causes no other error."""
     flexible = api.is_flexible(version)
     wire = _encode(cls, version, flexible, any_message(cls, version, Random(f"{cls.__name__} {version}")))
 
@@ -157,7 +157,7 @@ def test_produce_request_has_the_bytes_of_the_specification() -> None:
 
 
 def test_fetch_response_has_the_bytes_of_the_specification() -> None:
-    """Version 4 as old clients know it, version 12 flexible with untouched tags left out."""
+    """Version 4 is for old clients; version 12 is flexible, and tags with default values are omitted."""
     partition = FetchPartitionResponse(
         index=2,
         error_code=0,
@@ -205,8 +205,8 @@ def test_produced_batch_is_a_view_of_the_input() -> None:
 
 
 @pytest.mark.parametrize(("version", "flexible"), [(11, False), (12, True)])
-def test_fetched_batches_leave_as_the_buffers_that_were_given(version: int, flexible: bool) -> None:
-    """A fetch response is a list of buffers; what came from the disk is among them as it is."""
+def test_fetched_batches_are_sent_as_the_given_buffers(version: int, flexible: bool) -> None:
+    """A fetch response is a list of buffers; data from the disk is not copied."""
     one, two = b"1" * 5000, memoryview(b"2" * 6000)
     partitions = (
         FetchPartitionResponse(index=0, error_code=0, high_watermark=1, records=one),
@@ -223,7 +223,7 @@ def test_fetched_batches_leave_as_the_buffers_that_were_given(version: int, flex
 
 
 def test_only_messages_with_records_are_read_as_views() -> None:
-    """Everything else owns its values, so that a receive buffer can be used again."""
+    """All other messages copy their values, so that the receive buffer can be used again."""
     names = {cls.__name__ for api in APIS.values() for cls in (api.request, api.response) if holds_records(cls)}
 
     assert names == {"ProduceRequest", "FetchResponse"}
@@ -233,8 +233,8 @@ def test_only_messages_with_records_are_read_as_views() -> None:
 
 
 @pytest.mark.parametrize("version", range(METADATA.versions.low, METADATA.versions.high + 1))
-def test_topic_that_was_encoded_before_stands_for_itself(version: int) -> None:
-    """Large metadata is put together from pieces that seldom change."""
+def test_cached_topic_equals_an_encoded_one(version: int) -> None:
+    """Large metadata is assembled from cached parts that seldom change."""
     flexible = METADATA.is_flexible(version)
     topic = any_message(MetadataTopic, version, Random(version))
     response = MetadataResponse(brokers=(), topics=(topic, topic))
@@ -249,7 +249,7 @@ def test_topic_that_was_encoded_before_stands_for_itself(version: int) -> None:
 
 
 def test_unknown_tag_in_a_body_is_ignored() -> None:
-    """KIP-482: clients of tomorrow may say more than we know."""
+    """KIP-482: newer clients may send more fields."""
     known = _encode(HeartbeatRequest, 4, True, HeartbeatRequest(group_id="g", generation_id=1, member_id="m"))
     with_tag = known[:-1] + bytes.fromhex("01 2a 03 010203")
 
@@ -258,7 +258,7 @@ def test_unknown_tag_in_a_body_is_ignored() -> None:
     assert request == HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 
 
-def test_unknown_tag_beside_known_ones_is_ignored() -> None:
+def test_unknown_tag_among_known_ones_is_ignored() -> None:
     """A struct with known tags skips unknown ones."""
     response = ApiVersionsResponse(error_code=0, api_keys=(), finalized_features_epoch=7)
     known = _encode(ApiVersionsResponse, 3, True, response)
@@ -273,7 +273,7 @@ def test_unknown_tag_beside_known_ones_is_ignored() -> None:
 
 @pytest.mark.parametrize("section", ["01 01 07 00000000000000", "01 01 09 000000000000000700", "01 01 ff"])
 def test_tag_whose_size_is_not_that_of_its_field_is_refused(section: str) -> None:
-    """A size that disagrees with the declared type would shift everything behind it."""
+    """A size that differs from the declared type would shift all later fields."""
     known = _encode(ApiVersionsResponse, 3, True, ApiVersionsResponse(error_code=0, api_keys=()))
 
     with pytest.raises(RemoteProtocolError):
@@ -284,7 +284,7 @@ def test_tag_whose_size_is_not_that_of_its_field_is_refused(section: str) -> Non
 
 
 @pytest.mark.parametrize("count", ["7fffffff", "00000100"])
-def test_array_longer_than_its_message_is_refused_before_it_is_made(count: str) -> None:
+def test_array_longer_than_its_message_is_refused_before_allocation(count: str) -> None:
     """A count is compared with the remaining bytes divided by the minimum size of an element."""
     wire = bytes.fromhex(count) + b"\x00\x01a" * 20
 
@@ -293,14 +293,14 @@ def test_array_longer_than_its_message_is_refused_before_it_is_made(count: str) 
 
 
 def test_array_of_integers_longer_than_its_message_is_refused() -> None:
-    """The same for arrays that are read in one go."""
+    """The same holds for arrays that are read at once."""
     wire = bytes.fromhex("0001 67 00000001 0001 74 7fffffff 00000000")
 
     with pytest.raises(RemoteProtocolError, match="array"):
         reader_of(OffsetFetchRequest, 1, False)(wire, 0)
 
 
-def test_null_where_there_is_none_is_refused() -> None:
+def test_null_in_a_field_that_is_not_nullable_is_refused() -> None:
     """A member id is never null."""
     wire = bytes.fromhex("0001 67 00000001 ffff")
 
@@ -319,8 +319,8 @@ def test_text_that_is_not_utf8_is_refused() -> None:
 # --- our own mistakes ------------------------------------------------------------------------------------------------
 
 
-def test_null_that_cannot_travel_in_a_version_is_our_fault() -> None:
-    """JoinGroup may say "no protocol" with null only from version 7 on."""
+def test_null_that_a_version_cannot_encode_is_an_error_of_ours() -> None:
+    """JoinGroup can encode a missing protocol as null only from version 7 on."""
     response = JoinGroupResponse(error_code=25, protocol_name=None, leader="", member_id="", members=())
 
     with pytest.raises(LocalProtocolError, match="protocol_name"):
@@ -329,8 +329,8 @@ def test_null_that_cannot_travel_in_a_version_is_our_fault() -> None:
     assert _encode(JoinGroupResponse, 7, True, response)
 
 
-def test_number_that_does_not_fit_is_our_fault() -> None:
-    """An int32 field refuses what an int32 cannot hold."""
+def test_number_that_does_not_fit_its_field_is_an_error_of_ours() -> None:
+    """An int32 field refuses larger numbers."""
     request = HeartbeatRequest(group_id="g", generation_id=2**31, member_id="m")
 
     with pytest.raises(LocalProtocolError, match="HeartbeatRequest"):
@@ -351,7 +351,7 @@ def test_structs_compare_and_show_their_values() -> None:
     assert repr(topic) == f"MetadataRequestTopic(topic_id={UUID(int=5)!r}, name='hub')"
 
 
-def test_field_that_comes_later_needs_a_default() -> None:
+def test_field_of_a_later_version_needs_a_default() -> None:
     """Earlier versions need a value."""
 
     @struct

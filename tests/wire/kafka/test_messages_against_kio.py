@@ -19,7 +19,7 @@ from hubmere.wire.kafka.messages.fetch import PRIVATE_TAGS
 from hubmere.wire.kafka.schema import Api, wire_fields
 from wire.kafka.builders import any_message, every_message, message_id
 
-# Values for each message and version; the builder mixes edges and nulls into each of them.
+# Values for each message and version; the builder mixes limits and nulls into each of them.
 _CASES = 4
 
 # kio has the versions of Kafka 4; older ones are compared with kafka-python (test_messages_of_kafka_1).
@@ -30,7 +30,7 @@ _MESSAGES = [
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# Where our name for a field is not Kafka's: units spelled out, repetitions of the struct's name left out.
+# Fields whose names differ from Kafka's: units are in the name, and the name of the struct is not repeated.
 _OUR_NAMES = {
     "topic_data": "topics",
     "partition_data": "partitions",
@@ -70,7 +70,7 @@ def _kio_type(api: Api, version: int, direction: str) -> Any:
 
 
 def _assert_same(ours: Any, theirs: Any, version: int) -> None:
-    """Field by field in wire order, so that two neighbours of one type cannot be swapped unseen."""
+    """Compare field by field in wire order, so that two neighbours of the same type cannot be swapped unnoticed."""
     our_fields = [
         spec
         for spec in wire_fields(type(ours))
@@ -117,7 +117,7 @@ def _plain(value: Any) -> Any:
 @pytest.mark.parametrize(("api", "version", "cls"), _MESSAGES, ids=message_id)
 @pytest.mark.parametrize("seed", range(_CASES))
 def test_message_reads_and_writes_as_in_kio(api: Api, version: int, cls: type, seed: int) -> None:
-    """Two codecs that share nothing agree on every byte and on the meaning of every field."""
+    """Two independent codecs agree on every byte and on the meaning of every field."""
     ours = any_message(cls, version, Random(f"{cls.__name__} {version} {seed}"))
     theirs = _kio_type(api, version, "request" if cls is api.request else "response")
     flexible = api.is_flexible(version)
@@ -136,7 +136,7 @@ def test_message_reads_and_writes_as_in_kio(api: Api, version: int, cls: type, s
 
 @pytest.mark.parametrize(("api", "version", "cls"), _MESSAGES, ids=message_id)
 def test_flexibility_and_headers_are_those_of_kio(api: Api, version: int, cls: type) -> None:
-    """A header of the wrong version shifts everything behind it."""
+    """A header of the wrong version would shift all later fields."""
     theirs = _kio_type(api, version, "request" if cls is api.request else "response")
 
     header = 1 + api.is_flexible(version) if cls is api.request else api.response_header_version(version)

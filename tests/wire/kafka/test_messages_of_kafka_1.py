@@ -1,4 +1,4 @@
-"""Versions that Kafka 4 has dropped and clients of Kafka 1.0 still send: bytes by hand, compared with kafka-python."""
+"""Versions that Kafka 4 has removed and clients of Kafka 1.0 still send: bytes by hand, compared with kafka-python."""
 
 import warnings
 from typing import Any, cast
@@ -109,7 +109,7 @@ _MESSAGES: list[tuple[Any, Any, str]] = [
 
 @pytest.mark.parametrize(("message", "theirs", "wire"), _MESSAGES, ids=lambda value: type(value).__name__)
 def test_version_0_has_the_bytes_of_the_specification(message: Any, theirs: Any, wire: str) -> None:
-    """Written, read back, and read by an implementation of others to the last byte."""
+    """The bytes are written, read back, and read completely by another implementation."""
     expected, kind = bytes.fromhex(wire), cast("type", type(message))
 
     written = b"".join(writer_of(kind, 0, False)(message, bytearray()))
@@ -120,8 +120,8 @@ def test_version_0_has_the_bytes_of_the_specification(message: Any, theirs: Any,
     assert theirs.decode(expected).encode() == expected
 
 
-def test_version_0_of_a_request_for_log_folders_has_the_bytes_of_the_specification() -> None:
-    """By another codec of kafka-python: its older one reads one partition where there is a list."""
+def test_version_0_of_describe_log_dirs_has_the_bytes_of_the_specification() -> None:
+    """Another codec of kafka-python is used: its older one reads one partition instead of a list."""
     message = DescribeLogDirsRequest(topics=(LogDirTopic(name="hub", partitions=(1, 2)),))
 
     written = b"".join(writer_of(DescribeLogDirsRequest, 0, False)(message, bytearray()))

@@ -1,4 +1,4 @@
-"""Runs of Produce requests: the same requests as without runs, whatever came and however it was cut."""
+"""Runs of Produce requests: the requests are the same as without runs, for any input and any split of it."""
 
 from collections.abc import Iterable
 from itertools import pairwise
@@ -33,7 +33,7 @@ VERSIONS = (8, 9)
 def a_produce(
     *sizes: int, topic: str = "orders", index: int = 0, acks: int = -1, transactional_id: str | None = None
 ) -> ProduceRequest:
-    """One batch of so many bytes for each partition from `index` on."""
+    """One batch of a given size for each partition from `index` on."""
     parts = tuple(
         ProducePartition(index=index + place, records=bytes([size & 0xFF]) * size) for place, size in enumerate(sizes)
     )
@@ -54,7 +54,7 @@ def a_server(*, can_receive_runs: bool = True) -> ServerConnection:
     return server
 
 
-def said(request: Request) -> tuple[int, int, object]:
+def content_of(request: Request) -> tuple[int, int, object]:
     return request.api.key, request.correlation_id, request.body
 
 
@@ -63,13 +63,13 @@ def flattened(server: ServerConnection, requests: list[Request]) -> list[tuple[i
     found = []
     for request in requests:
         singles = server.split_run(request) if isinstance(request.body, ProduceRun) else [request]
-        found += [said(single) for single in singles]
+        found += [content_of(single) for single in singles]
     return found
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_requests_that_repeat_the_first_come_as_one_run(version: int) -> None:
-    """The first is decoded completely and gives the pattern of the others."""
+def test_requests_that_repeat_the_first_are_one_run(version: int) -> None:
+    """The first one is decoded completely and is the pattern for the others."""
     server = a_server()
     server.receive_data(bytes_of([a_produce(70)], version))
 
@@ -78,7 +78,7 @@ def test_requests_that_repeat_the_first_come_as_one_run(version: int) -> None:
     body: ProduceRun = run.body
     assert (run.api, run.version, body.topic, body.timeout_ms) == (PRODUCE, version, "orders", 1000)
     assert (body.correlation_ids, body.indexes) == ([0, 1, 2], [2, 0, 1])
-    assert [body.data[start:end] for start, end in zip(body.starts, body.ends, strict=True)] == [
+    assert body.batches == [
         b"\x5a" * 90,
         b"\x2c" * 300,
         b"\x05" * 5,
@@ -101,8 +101,8 @@ def test_requests_that_repeat_the_first_come_as_one_run(version: int) -> None:
     ],
     ids=["acks", "topic", "transaction", "two partitions", "none", "empty", "large", "another API"],
 )
-def test_a_request_of_another_kind_ends_a_run(version: int, other: ProduceRequest | HeartbeatRequest) -> None:
-    """It is read in full, and the requests after it follow in their order."""
+def test_request_of_another_kind_ends_a_run(version: int, other: ProduceRequest | HeartbeatRequest) -> None:
+    """It is decoded completely, and the requests after it follow in order."""
     server = a_server()
     server.receive_data(bytes_of([a_produce(70)], version))
 
@@ -133,28 +133,29 @@ requests_of_any_kind = st.lists(
 @given(
     requests=requests_of_any_kind, cuts=st.lists(st.integers(0, 40_000), max_size=4), version=st.sampled_from(VERSIONS)
 )
-def test_runs_say_what_single_requests_say(
+def test_runs_contain_the_same_requests_as_without_runs(
     requests: list[ProduceRequest | HeartbeatRequest], cuts: list[int], version: int
 ) -> None:
-    """Any split of the input, and any mixture of requests."""
+    """This holds for any split of the input and any mix of requests; peeking at the input changes nothing."""
     data = bytes_of(requests, version)
     plain, server = a_server(can_receive_runs=False), a_server()
     places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
 
     found = []
     for begin, end in pairwise(places):
-        found += flattened(server, server.receive_data(data[begin:end]))
+        piece = bytearray(data[begin:end])
+        if begin % 2:
+            server.peek_run(piece)
+        found += flattened(server, server.receive_data(piece))
 
-    assert found == [said(request) for request in plain.receive_data(data)]
+    assert found == [content_of(request) for request in plain.receive_data(data)]
     assert server.in_flight == plain.in_flight
 
 
 @settings(max_examples=60, deadline=None)
 @given(tail=st.binary(max_size=60), cut=st.integers(1, 80), version=st.sampled_from(VERSIONS))
-def test_foreign_bytes_after_a_run_end_the_stream_where_they_would_without_runs(
-    tail: bytes, cut: int, version: int
-) -> None:
-    """What came before them is still reported."""
+def test_invalid_bytes_after_a_run_close_the_connection_as_without_runs(tail: bytes, cut: int, version: int) -> None:
+    """Earlier requests are still reported."""
     good = bytes_of([a_produce(70), a_produce(80), a_produce(90)], version)
     bad = good[: -cut % len(good)] + tail
     outcomes = []
@@ -170,8 +171,8 @@ def test_foreign_bytes_after_a_run_end_the_stream_where_they_would_without_runs(
     assert outcomes[0] == outcomes[1]
 
 
-def test_answers_to_a_run_wait_for_those_before_it() -> None:
-    """Kafka has one order per connection, and a run is some of its requests."""
+def test_answers_to_a_run_wait_for_earlier_answers() -> None:
+    """Kafka has one order of answers per connection, also for the requests of a run."""
     server, client = a_server(), ClientConnection(client_id="sensor")
     client.request(a_produce(70), 9)
     server.respond(server.receive_data(b"".join(client.data_to_send()))[0], an_answer(0))
@@ -199,8 +200,8 @@ def an_answer(base_offset: int) -> ProduceResponse:
     return ProduceResponse(topics=(ProduceTopicResponse(name="orders", partitions=(part,)),))
 
 
-def test_requests_of_an_unfolded_run_keep_their_place_in_the_order() -> None:
-    """They are answered one by one, before what came after the run."""
+def test_requests_of_a_split_run_keep_their_position_in_the_order() -> None:
+    """They are answered one by one, before the requests after the run."""
     server = a_server()
     server.respond(server.receive_data(bytes_of([a_produce(70)], 9))[0], an_answer(0))
     server.data_to_send()
@@ -225,8 +226,8 @@ def test_requests_of_an_unfolded_run_keep_their_place_in_the_order() -> None:
     )
 
 
-def test_a_run_is_bounded() -> None:
-    """What is more comes as further requests."""
+def test_size_of_a_run_is_limited() -> None:
+    """Further requests form the next run."""
     server = a_server()
     server.receive_data(bytes_of([a_produce(70)], 9))
 
@@ -236,8 +237,8 @@ def test_a_run_is_bounded() -> None:
     assert len(flattened(server, found)) == MAX_RUN + 2
 
 
-def test_nothing_comes_as_a_run_unless_the_shell_takes_runs() -> None:
-    """A shell that knows single requests alone keeps working."""
+def test_requests_are_reported_as_runs_only_if_the_caller_supports_runs() -> None:
+    """A caller that handles single requests keeps working."""
     server = a_server(can_receive_runs=False)
     server.receive_data(bytes_of([a_produce(70)], 9))
 

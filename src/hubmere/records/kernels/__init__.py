@@ -1,4 +1,4 @@
-"""The inner loops over events: AMQP transfers become messages and records, and records become messages and transfers.
+"""The inner loops over events and requests: what arrives becomes records, and records become messages and transfers.
 
 One call handles a run of events. The modules are written for the interpreter (tables, slices, one join per run) and are
 compiled together by mypyc from the same source where a compiler is available; both forms give the same bytes and the
@@ -9,15 +9,20 @@ answer any malformed input with `Malformed`, never with another exception.
 from .amqp_values import DELIVERY_ANNOTATIONS, MAX_DEPTH, Malformed, value_end
 from .frames import frame_messages, frame_template
 from .incoming import keyed_messages, take_transfers
+from .produce_requests import take_requests
 from .record_layout import (
     ENVELOPE_NAME,
     ENVELOPE_VERSION,
     KIND_DATA,
     KIND_MANY_DATA,
     MAX_RECORDS,
+    NULL,
+    PLAIN_ENVELOPE,
     TABLE_SIZE,
     read_records,
+    with_length,
 )
+from .renumbering import renumber_records
 from .to_messages import encode_messages, message_of
 from .to_records import annotated_key, first_message, join_messages, single_record, split_batch
 
@@ -29,6 +34,8 @@ __all__ = [
     "KIND_MANY_DATA",
     "MAX_DEPTH",
     "MAX_RECORDS",
+    "NULL",
+    "PLAIN_ENVELOPE",
     "TABLE_SIZE",
     "Malformed",
     "annotated_key",
@@ -40,8 +47,11 @@ __all__ = [
     "keyed_messages",
     "message_of",
     "read_records",
+    "renumber_records",
     "single_record",
     "split_batch",
+    "take_requests",
     "take_transfers",
     "value_end",
+    "with_length",
 ]

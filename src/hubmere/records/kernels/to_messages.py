@@ -87,11 +87,13 @@ def encode_messages(
     size_bytes: int,
     time_ms: int,
     is_append_time: bool,
+    offsets: list[int] | None = None,
 ) -> tuple[list[bytes], list[int]]:
     """The events of one batch as encoded AMQP messages, and their sequence numbers.
 
     The list of numbers is empty if they are dense from `base_sequence`. `records` is uncompressed from `at` to its end.
-    The offset of an event is `offset` plus its share of `size_bytes`; if that is zero, offsets are sequence numbers.
+    The offset of an event is `offset` plus its share of `size_bytes`; if that is zero, it is the event's own one in
+    `offsets` or, without these, its sequence number.
     `time_ms` is the time of every event if `is_append_time`, otherwise the base of their deltas.
     """
     end = len(records)
@@ -99,6 +101,8 @@ def encode_messages(
     numbers: list[int] = []
     if count < 0 or count > last_delta + 1 or count > MAX_RECORDS:
         raise Malformed("a record count is not possible")
+    if offsets is not None and len(offsets) != count:
+        raise Malformed("not every record has an offset")
     spread = last_delta + 1
     width = 0
     pack = _ANNOTATIONS[width].pack
@@ -135,7 +139,13 @@ def encode_messages(
                 size, first = read_uvarint(records, first, stop)
             if first + (size >> 1) == stop - 1 and not size & 1:
                 sequence = base_sequence + index
-                digits = b"%d" % (offset + index * size_bytes // spread if size_bytes else sequence)
+                digits = b"%d" % (
+                    offset + index * size_bytes // spread
+                    if size_bytes
+                    else sequence
+                    if offsets is None
+                    else offsets[index]
+                )
                 if len(digits) != width:
                     width = len(digits)
                     pack = _ANNOTATIONS[width].pack
@@ -159,7 +169,9 @@ def encode_messages(
         if not is_dense:
             numbers.append(base_sequence + delta)
         sequence = base_sequence + delta
-        digits = b"%d" % (offset + delta * size_bytes // spread if size_bytes else sequence)
+        digits = b"%d" % (
+            offset + delta * size_bytes // spread if size_bytes else sequence if offsets is None else offsets[index]
+        )
         entries = _ENTRIES[len(digits)].pack(
             _SEQUENCE_ENTRY,
             sequence,

@@ -85,7 +85,7 @@ class Channels:
     def _pending_session(self, local_number: int) -> Session:
         session = self._by_local_number.get(local_number)
         if session is None or session.state is not SessionState.PENDING:
-            raise RemoteProtocolError(Condition.ILLEGAL_STATE, "a begin answers no begin of ours")
+            raise RemoteProtocolError(Condition.ILLEGAL_STATE, "a remote-channel names no begin of this side")
         return session
 
     def receive_end(self, end: End, number: int, signals: list[Signal]) -> None:

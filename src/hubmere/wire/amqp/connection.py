@@ -24,7 +24,6 @@ from hubmere.wire.amqp.codec.frames import (
     FRAME_TYPE_SASL,
     HEADER_AMQP,
     HEADER_SASL,
-    MAX_PERFORMATIVE_BYTES,
     MAX_UNOPENED_FRAME_BYTES,
     MIN_MAX_FRAME_BYTES,
     FrameBuffer,
@@ -47,6 +46,7 @@ from hubmere.wire.amqp.codec.performatives import (
     Transfer,
 )
 from hubmere.wire.amqp.codec.types import Buffer
+from hubmere.wire.amqp.deliveries import RepeatedTransfer, read_performative
 from hubmere.wire.amqp.errors import Condition, LocalProtocolError, RemoteProtocolError
 from hubmere.wire.amqp.link import Link
 from hubmere.wire.amqp.options import EngineOptions
@@ -59,6 +59,7 @@ from hubmere.wire.amqp.timers import Timers
 
 # What a peer may send after its credentials before they are checked: header, open, begin and some attaches.
 MAX_PENDING_BYTES = 16384
+_OPENED = Phase.OPENED
 
 
 class Connection:
@@ -97,7 +98,7 @@ class Connection:
         self._channels = Channels(options.channel_max)
         self._timers = Timers(now, options.idle_timeout_ms)
         self._shape: TransferShape | None = None
-        self._repeated: tuple[bytes, Transfer] | None = None  # a transfer that more will follow, and its bytes
+        self._repeated: RepeatedTransfer | None = None
 
     # --- methods that every engine has
 
@@ -132,13 +133,27 @@ class Connection:
     def receive_single(self, data: bytes, now: float) -> tuple[TransferShape, int, bytes] | None:
         """Shape, id and payload if `data` is exactly one delivery like the last; None, and nothing changed, if not."""
         shape = self._shape
-        if shape is None or self._phase is not Phase.OPENED or self._input.is_torn or not shape.link.can_receive_runs:
+        if shape is None or self._phase is not _OPENED or self._input.is_torn or not shape.link.can_receive_runs:
             return None
         if (single := shape.read_single(data, self._frame_limit)) is None:
             return None
         self._timers.now = self._timers.last_received = now
         shape.count(1)
         return shape, *single
+
+    def receive_pieces(self, data: memoryview, now: float) -> tuple[int, list[Signal]]:
+        """Take frames in the middle of a large delivery from `data`, which may be overwritten later. Returns how many
+        bytes were taken, and signals to handle before the rest of `data` goes to `receive_data`."""
+        repeated, signals = self._repeated, list[Signal]()
+        if repeated is None or self._phase is not Phase.OPENED:
+            return 0, signals
+        self._timers.now = self._timers.last_received = now
+        try:
+            session = self._channels.find(repeated.channel)
+            return 0 if session is None else repeated.take_frames(self._input, data, session, signals), signals
+        except RemoteProtocolError as violation:
+            self._fail(violation, signals)
+            return len(data), signals
 
     def data_to_send(self) -> bytes:
         """All queued bytes; they are removed from the queue."""
@@ -378,7 +393,7 @@ class Connection:
         return True
 
     def _receive_body(self, unit: memoryview, channel: int, start: int, signals: list[Signal]) -> None:
-        body, end = self._read_performative(unit, start)
+        body, end, self._repeated = read_performative(unit, channel, start, self._repeated)
         kind = type(body)
         if kind is not Transfer and end != len(unit):
             raise framing_error("bytes follow a performative that has no payload")
@@ -390,27 +405,14 @@ class Connection:
         elif self._phase is not Phase.CLOSING:
             raise RemoteProtocolError(Condition.ILLEGAL_STATE, f"{kind.__name__.lower()} is not allowed now")
 
-    def _read_performative(self, unit: memoryview, start: int) -> tuple[Any, int]:
-        # The middle frames of a large delivery all begin with the same bytes: the same transfer, decoded once.
-        if self._repeated is not None:
-            head, transfer = self._repeated
-            end = start + len(head)
-            if unit[start:end] == head:
-                return transfer, end
-        # Only payload may follow; a longer performative is truncated here and fails to decode.
-        body, end = read_described(unit[: start + MAX_PERFORMATIVE_BYTES], start)
-        self._repeated = (bytes(unit[start:end]), body) if type(body) is Transfer and body.more else None
-        return body, end
-
     def _receive_session(
         self, unit: memoryview, channel: int, bounds: tuple[int, int], body: Any, signals: list[Signal]
     ) -> None:
         session = self._channels.find(channel)
-        if session is None:
-            return
-        session.receive(body, unit[bounds[1] :], signals)
-        if type(body) is Transfer:
-            self._shape = shape_of(unit, bounds[0], bounds[1], body, session)
+        if session is not None:
+            session.receive(body, unit[bounds[1] :], signals)
+            if type(body) is Transfer:
+                self._shape = shape_of(unit, bounds[0], bounds[1], body, session)
 
     def _receive_open(self, peer: Open, channel: int, signals: list[Signal]) -> None:
         if peer.max_frame_size < MIN_MAX_FRAME_BYTES:

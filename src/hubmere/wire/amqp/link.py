@@ -59,7 +59,8 @@ class LinkState(Enum):
     DETACHED = auto()
 
 
-_LIVE = frozenset({LinkState.REQUESTED, LinkState.ATTACHED})
+_REQUESTED, _ATTACHED = LinkState.REQUESTED, LinkState.ATTACHED
+_LIVE = frozenset({_REQUESTED, _ATTACHED})
 
 
 class Link:
@@ -122,7 +123,7 @@ class Link:
     @property
     def is_attached(self) -> bool:
         """Whether both sides have attached and none has detached."""
-        return self.state is LinkState.ATTACHED
+        return self.state is _ATTACHED
 
     @property
     def next_delivery_id(self) -> int:
@@ -455,7 +456,8 @@ class Link:
     @property
     def can_receive_runs(self) -> bool:
         """Whether complete deliveries may be processed without decoding their frames one by one."""
-        return self._partial is None and self.state in _LIVE
+        state = self.state
+        return self._partial is None and (state is _ATTACHED or state is _REQUESTED)
 
     def count_received(self, deliveries: int) -> None:
         """Advance delivery-count and reduce credit; credit stays at 0 for a peer that sends without credit."""

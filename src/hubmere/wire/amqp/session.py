@@ -13,7 +13,7 @@ from enum import Enum, auto
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from hubmere.wire.amqp.codec.frames import frame_of, framing_error, shorten
+from hubmere.wire.amqp.codec.frames import framing_error, shorten
 from hubmere.wire.amqp.codec.performatives import (
     ACCEPTED,
     ROLE_RECEIVER,
@@ -36,7 +36,13 @@ from hubmere.wire.amqp.codec.types import Value
 from hubmere.wire.amqp.errors import Condition, FrameTooLarge, LocalProtocolError, RemoteProtocolError
 from hubmere.wire.amqp.link import Link, LinkState, check_modes
 from hubmere.wire.amqp.serial import SERIAL_MASK, serial_add, serial_distance
-from hubmere.wire.amqp.settlements import Settlement, add_settlement, encode_accepted, merge_settlements
+from hubmere.wire.amqp.settlements import (
+    Settlement,
+    accepted_frame,
+    add_settlement,
+    encode_accepted,
+    merge_settlements,
+)
 from hubmere.wire.amqp.signals import DispositionReceived, SessionBegun, SessionEnded, Signal, WindowOpened
 
 if TYPE_CHECKING:
@@ -65,6 +71,7 @@ class SessionState(Enum):
     ENDED = auto()
 
 
+_MAPPED = SessionState.MAPPED
 # The end of a session in these states is not reported: it never began, or its end was reported.
 _UNREPORTED = frozenset({SessionState.PENDING, SessionState.DISCARDING, SessionState.ENDED})
 _OVER = frozenset({SessionState.ENDING, SessionState.DISCARDING, SessionState.ENDED})
@@ -189,10 +196,11 @@ class Session:
     def accept_at_once(self, delivery_id: int) -> bytes | None:
         """The frame that settles one received delivery as accepted, for the caller to send now; None, and nothing has
         changed, if frames are queued that must be sent before it."""
-        if self.state is not SessionState.MAPPED or not self.connection.outbox.is_empty:
+        connection = self.connection
+        if self.state is not _MAPPED or not connection.outbox.is_empty:
             return None
-        self.connection.note_sent()
-        return frame_of(encode_accepted(delivery_id, delivery_id), self.channel)
+        connection.note_sent()
+        return accepted_frame(delivery_id, self.channel)
 
     def end(self, condition: str | None = None, description: str = "") -> bool:
         """End the session, with an error if one is given. Its links end with it, without frames of their own."""

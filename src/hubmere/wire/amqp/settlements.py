@@ -6,10 +6,12 @@ Ids are compared as plain numbers; where they wrap at 2^32, one more disposition
 
 from __future__ import annotations
 
+import struct
 from operator import itemgetter
 from typing import TypeAlias
 
 from hubmere.wire.amqp.codec.encode import write_uint
+from hubmere.wire.amqp.codec.frames import FRAME_TYPE_AMQP, frame_of
 from hubmere.wire.amqp.codec.performatives import DeliveryState
 
 Settlement: TypeAlias = tuple[int, int, DeliveryState]
@@ -45,3 +47,22 @@ def encode_accepted(first: int, last: int) -> bytes:
     """The body of the most frequent disposition, with the same bytes as the general encoder but faster."""
     ids = write_uint(first) + (b"\x40" if first == last else write_uint(last))
     return _HEAD + bytes((len(ids) + 8, 6)) + _ROLE_RECEIVER + ids + _TAIL
+
+
+# The whole frame for one delivery: frame header, head, size and number of fields, role, delivery-id, no last id, tail.
+_NARROW_FRAME = struct.Struct(">IBBH4sBB1sBB7s")
+_WIDE_FRAME = struct.Struct(">IBBH4sBB1sBI7s")
+_ALONE_TAIL = b"\x40" + _TAIL
+
+
+def accepted_frame(delivery_id: int, channel: int) -> bytes:
+    """The frame that settles one delivery as accepted, with the same bytes as `encode_accepted` but faster."""
+    if 0 < delivery_id < 256:
+        return _NARROW_FRAME.pack(
+            24, 2, FRAME_TYPE_AMQP, channel, _HEAD, 11, 6, _ROLE_RECEIVER, 0x52, delivery_id, _ALONE_TAIL
+        )
+    if delivery_id:
+        return _WIDE_FRAME.pack(
+            27, 2, FRAME_TYPE_AMQP, channel, _HEAD, 14, 6, _ROLE_RECEIVER, 0x70, delivery_id, _ALONE_TAIL
+        )
+    return frame_of(encode_accepted(0, 0), channel)

@@ -1,7 +1,6 @@
-"""Timeouts and heartbeats of one connection (AMQP 1.0, 2.4.5): when the engine has to act without input.
+"""Deadlines of idle timeouts and heartbeats (AMQP 1.0, 2.4.5); `connection` acts when one has passed.
 
-Only computes deadlines; the connection decides what to do when one has passed. Times are seconds of any monotonic
-clock.
+Times are seconds of any monotonic clock.
 """
 
 from __future__ import annotations

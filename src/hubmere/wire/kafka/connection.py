@@ -8,15 +8,15 @@ throttling and the meaning of a request belong to the caller (an endpoint or a c
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from struct import Struct
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from hubmere.wire.kafka.codegen import holds_records, reader_of, writer_of
+from hubmere.wire.kafka.codegen import reader_of, writer_of
 from hubmere.wire.kafka.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 from hubmere.wire.kafka.framing import LENGTH, Frames, fill_length, join_small
-from hubmere.wire.kafka.messages import API_OF_REQUEST, APIS
+from hubmere.wire.kafka.messages import API_OF_REQUEST
 from hubmere.wire.kafka.messages.fetch import FETCH
 from hubmere.wire.kafka.messages.groups import JOIN_GROUP, SYNC_GROUP
 from hubmere.wire.kafka.messages.metadata import API_VERSIONS, ApiVersion, ApiVersionsResponse
@@ -25,10 +25,9 @@ from hubmere.wire.kafka.messages.produce import PRODUCE
 from hubmere.wire.kafka.messages.sasl import SASL_AUTHENTICATE, SaslAuthenticateRequest
 from hubmere.wire.kafka.messages.transactions import TXN_OFFSET_COMMIT
 from hubmere.wire.kafka.primitives import Buffer, read_text, skip_tag_section
-from hubmere.wire.kafka.reader_source import Reader
 from hubmere.wire.kafka.repeats import Pattern, ProduceRun
-from hubmere.wire.kafka.schema import Api, VersionRange
-from hubmere.wire.kafka.writer_source import Writer
+from hubmere.wire.kafka.schema import Api
+from hubmere.wire.kafka.served_apis import EVERYTHING, NO_TAGS, RESPONSE_HEADER, ServedApis, VersionPath, derive_path
 
 # The service accepts publications of 1 MiB; the rest is for headers and for several partitions. A larger frame closes
 # the connection, so that a peer cannot make us allocate more than this.
@@ -44,9 +43,6 @@ BARE_TOKEN_VERSION: Final = -1
 
 # API key, version, correlation id and the length of the client id; the last is negative for null.
 _REQUEST_HEADER: Final = Struct(">hhih")
-# Frame length and correlation id.
-_RESPONSE_HEADER: Final = Struct(">ii")
-_NO_TAGS: Final = b"\x00"
 # Requests with payloads: records, positions of many partitions, assignments, metadata of offsets.
 _LARGE_REQUESTS: Final = frozenset(
     api.key for api in (PRODUCE, FETCH, JOIN_GROUP, SYNC_GROUP, OFFSET_COMMIT, TXN_OFFSET_COMMIT)
@@ -60,65 +56,14 @@ _MAX_PATTERNS: Final = 16
 
 # A consumer without events repeats its Fetch: one of up to this size is kept, and decoded once for all repeats.
 MAX_REPEATED_FETCH_BYTES: Final = 2048
+# Fetch requests that are kept for all connections: half a megabyte at most.
+_MAX_SHARED_FETCHES: Final = 256
+# Requests in flight that no limit of a caller forbids.
+_FEW: Final = 64
 # Where the correlation id of a request ends.
 _CORRELATION_END: Final = 8
-
-_NO_VERSIONS: Final = VersionRange(0, -1)
-
-
-@dataclass(frozen=True, slots=True)
-class _Path:
-    """How to serve one API in one version; looked up once per request."""
-
-    api: Api
-    version: int
-    is_flexible: bool
-    keeps_views: bool
-    read_request: Reader
-    write_response: Writer
-    # Placeholder for frame length and header, with an empty tag section if the version has one.
-    response_head: bytes
-
-
-class ServedApis:
-    """The APIs and versions that a server supports. Created once and shared by all its connections."""
-
-    def __init__(self, ranges: Mapping[int, VersionRange]) -> None:
-        for key, wanted in ranges.items():
-            declared = APIS[key].versions if key in APIS else _NO_VERSIONS
-            if wanted.low not in declared or wanted.high not in declared:
-                raise LocalProtocolError(f"versions {wanted.low} to {wanted.high} of API {key} are not all declared")
-        self._ranges = dict(ranges)
-        # A cache, bounded by the number of declared versions.
-        self._paths: dict[tuple[int, int], _Path] = {}
-
-    def range_of(self, key: int) -> VersionRange | None:
-        """The supported versions of an API."""
-        return self._ranges.get(key)
-
-    def path(self, key: int, version: int) -> _Path | None:
-        """How to serve one version of an API; None if it is not supported."""
-        found = self._paths.get((key, version))
-        if found is None and version in self._ranges.get(key, _NO_VERSIONS):
-            found = self._paths[key, version] = _derive_path(APIS[key], version)
-        return found
-
-
-def _derive_path(api: Api, version: int) -> _Path:
-    flexible = api.is_flexible(version)
-    tags = _NO_TAGS if api.response_header_version(version) else b""
-    return _Path(
-        api=api,
-        version=version,
-        is_flexible=flexible,
-        keeps_views=holds_records(api.request),
-        read_request=reader_of(api.request, version, flexible),
-        write_response=writer_of(api.response, version, flexible),
-        response_head=bytes(_RESPONSE_HEADER.size) + tags,
-    )
-
-
-EVERYTHING: Final = ServedApis({key: api.versions for key, api in APIS.items()})
+# The response of a request that the caller has answered itself.
+_WRITTEN: Final[list[Buffer]] = []
 
 
 class Request:
@@ -131,14 +76,15 @@ class Request:
 
     __slots__ = ("_path", "_response", "api", "body", "client_id", "correlation_id", "expects_response", "version")
 
-    def __init__(self, path: _Path, correlation_id: int, client_id: str | None, body: Any) -> None:
+    def __init__(self, path: VersionPath, correlation_id: int, client_id: str | None, body: Any) -> None:
         self._path = path
         self.api = path.api
         self.version = path.version
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.body = body
-        self.expects_response = path.api is not PRODUCE or _is_answered(body)
+        # Kafka protocol guide, Produce: with acks=0 the server sends no response at all.
+        self.expects_response = path.api is not PRODUCE or body.acks != 0
         self._response: list[Buffer] | None = None
 
     def __repr__(self) -> str:
@@ -152,11 +98,6 @@ class Response(NamedTuple):
     version: int
     correlation_id: int
     body: Any
-
-
-def _is_answered(produce: Any) -> bool:
-    """Kafka protocol guide, Produce: with acks=0 the server sends no response at all."""
-    return bool(produce.acks)
 
 
 T = TypeVar("T")
@@ -214,6 +155,8 @@ class _Connection(ABC, Generic[T]):
 
     def data_to_send(self) -> list[Buffer]:
         """Remove and return the queued buffers; adjacent small ones are joined."""
+        if not self._out:
+            return []
         out, self._out = self._out, []
         return join_small(out)
 
@@ -256,8 +199,10 @@ class ServerConnection(_Connection[Request]):
         self.can_receive_runs = False
         self._pattern: Pattern | None = None
         self._patterns_left = _MAX_PATTERNS
+        # What `peek_run` found, with the position behind it.
+        self._peeked: tuple[ProduceRun, int] | None = None
         # The last Fetch: its path, its bytes behind the correlation id, the client id and the body.
-        self._repeated: tuple[_Path, bytes, str | None, Any] | None = None
+        self._repeated: tuple[VersionPath, bytes, str | None, Any] | None = None
 
     @property
     def max_request_bytes(self) -> int:
@@ -273,14 +218,28 @@ class ServerConnection(_Connection[Request]):
         """Requests whose response has not been queued, because it or an earlier one is missing."""
         return self._in_flight
 
+    @property
+    def is_small(self) -> bool:
+        """Whether it holds no bytes of requests or responses, and few requests are in flight."""
+        return not self.blocked_bytes and self._in_flight < _FEW and self._frames.is_empty
+
+    @property
+    def knows_runs(self) -> bool:
+        """Whether a Produce request was read that others may repeat."""
+        return self._pattern is not None
+
     def receive_data(self, data: Buffer) -> list[Request]:
         """As for any connection; similar requests may be returned as one run (see `can_receive_runs`)."""
         pattern, begin = self._pattern, self._frames.rest_bytes
         if pattern is None or not self.can_receive_runs or begin is None or isinstance(data, memoryview):
             return super().receive_data(data)
         complete = super().receive_data(data[:begin]) if begin else []
-        body, at = pattern.take(data, begin)
-        if body.ends:
+        peeked, self._peeked = self._peeked, None
+        if peeked is not None and peeked[0].data is data:
+            body, at = peeked
+        else:
+            body, at = pattern.take(data, begin)
+        if body.batches:
             complete.append(self.accept_run(body))
         if at < len(data):
             try:
@@ -292,21 +251,23 @@ class ServerConnection(_Connection[Request]):
     def peek_run(self, data: bytearray) -> ProduceRun | None:
         """The requests in `data` if it holds nothing but a run of complete ones; else None. Nothing has changed.
 
-        Only with `can_receive_runs`. `accept_run` takes them, or `receive_data` the same data.
+        Only with `can_receive_runs`. The caller passes the run to `accept_run`, or the same data to `receive_data`,
+        which does not compare it again.
         """
         pattern = self._pattern
         if pattern is None or self._frames.rest_bytes != 0:
             return None
-        body, at = pattern.take(data, 0)
-        return body if at == len(data) and body.ends else None
+        self._peeked = body, at = pattern.take(data, 0)
+        return body if at == len(data) and body.batches else None
 
     def accept_run(self, body: ProduceRun) -> Request:
         """The request that stands for a run."""
+        self._peeked = None
         path = self._served.path(PRODUCE.key, body.version)
         assert path is not None
         request = Request(path, body.correlation_ids[0], None, body)
         self._waiting.append(request)
-        self._in_flight += len(body)
+        self._in_flight += len(body.correlation_ids)
         return request
 
     def split_run(self, request: Request) -> list[Request]:
@@ -338,6 +299,19 @@ class ServerConnection(_Connection[Request]):
         """As `respond_frames`, with a frame in several buffers, so that large ones need not be copied."""
         self._check_waiting(request, request.api.response)
         self._release(request, frame)
+
+    def complete(self, request: Request) -> bool:
+        """Count a request as answered; the caller writes the response itself, now.
+
+        False, and nothing has changed, unless it is the only request in flight and no response is queued.
+        """
+        waiting = self._waiting
+        if len(waiting) != 1 or waiting[0] is not request or self._out:
+            return False
+        waiting.clear()
+        self._in_flight = 0
+        request._response = _WRITTEN
+        return True
 
     def _check_waiting(self, request: Request, answer: type) -> None:
         if answer is not request.api.response:
@@ -380,6 +354,26 @@ class ServerConnection(_Connection[Request]):
         repeated = self._repeated
         if repeated is not None and repeated[0] is path and frame[_CORRELATION_END:] == repeated[1]:
             return Request(path, correlation_id, repeated[2], repeated[3])
+        if path.api is FETCH and len(frame) <= MAX_REPEATED_FETCH_BYTES:
+            return self._small_fetch(path, correlation_id, frame, length)
+        return self._parsed_request(path, correlation_id, frame, length)
+
+    def _small_fetch(self, path: VersionPath, correlation_id: int, frame: memoryview, length: int) -> Request:
+        """A Fetch, which another connection may have sent before, or which this one may repeat."""
+        content, fetches = bytes(frame[_CORRELATION_END:]), self._served.fetches
+        known = fetches.get(content)
+        if known is not None and known[0] is path:
+            _, client_id, body = known
+            request = Request(path, correlation_id, client_id, body)
+        else:
+            request = self._parsed_request(path, correlation_id, frame, length)
+            if len(fetches) >= _MAX_SHARED_FETCHES:
+                fetches.clear()
+            fetches[content] = (path, request.client_id, request.body)
+        self._repeated = (path, content, request.client_id, request.body)
+        return request
+
+    def _parsed_request(self, path: VersionPath, correlation_id: int, frame: memoryview, length: int) -> Request:
         buffer: Buffer = frame if path.keeps_views else bytes(frame)
         at = _REQUEST_HEADER.size
         # The client id stays a classic string even in the header of flexible versions (KIP-482).
@@ -391,9 +385,6 @@ class ServerConnection(_Connection[Request]):
         body, _ = path.read_request(buffer, at)
         if self.can_receive_runs and path.api is PRODUCE and self._patterns_left:
             self._remember_pattern(path.version, buffer, at, body)
-        elif path.api is FETCH:
-            is_small = len(buffer) <= MAX_REPEATED_FETCH_BYTES
-            self._repeated = (path, bytes(buffer[_CORRELATION_END:]), client_id, body) if is_small else None
         return Request(path, correlation_id, client_id, body)
 
     def _remember_pattern(self, version: int, frame: Buffer, body_at: int, body: Any) -> None:
@@ -420,8 +411,8 @@ class ServerConnection(_Connection[Request]):
         self.respond(request, answer)
 
 
-_REFUSED_VERSION_PATH: Final = _derive_path(API_VERSIONS, 0)
-_BARE_TOKEN_PATH: Final = replace(_derive_path(SASL_AUTHENTICATE, 0), version=BARE_TOKEN_VERSION)
+_REFUSED_VERSION_PATH: Final = derive_path(API_VERSIONS, 0)
+_BARE_TOKEN_PATH: Final = replace(derive_path(SASL_AUTHENTICATE, 0), version=BARE_TOKEN_VERSION)
 
 
 def _fill_response_head(parts: list[Buffer], correlation_id: int) -> list[Buffer]:
@@ -429,7 +420,7 @@ def _fill_response_head(parts: list[Buffer], correlation_id: int) -> list[Buffer
     head = parts[0]
     assert isinstance(head, bytearray)
     size_bytes = len(head) if len(parts) == 1 else sum(map(len, parts))
-    _RESPONSE_HEADER.pack_into(head, 0, size_bytes - LENGTH.size, correlation_id)
+    RESPONSE_HEADER.pack_into(head, 0, size_bytes - LENGTH.size, correlation_id)
     return parts
 
 
@@ -461,10 +452,10 @@ class ClientConnection(_Connection[Response]):
         head += self._client_id
         flexible = api.is_flexible(version)
         if flexible:
-            head += _NO_TAGS
+            head += NO_TAGS
         self._out += fill_length(writer_of(api.request, version, flexible)(body, head))
         self._next_id = 0 if correlation_id == _MAX_CORRELATION_ID else correlation_id + 1
-        if api is not PRODUCE or _is_answered(body):
+        if api is not PRODUCE or body.acks != 0:
             self._sent.append((api, version, correlation_id))
         return correlation_id
 
@@ -486,7 +477,7 @@ class ClientConnection(_Connection[Response]):
 
 def frame_response(api: Api, version: int, correlation_id: int, body: Any) -> bytes:
     """A complete encoded response, for `respond_frames`; a template for responses that differ in a few numbers."""
-    path = _derive_path(api, version)
+    path = derive_path(api, version)
     return b"".join(_fill_response_head(path.write_response(body, bytearray(path.response_head)), correlation_id))
 
 

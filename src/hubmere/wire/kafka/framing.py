@@ -74,6 +74,11 @@ class Frames:
         return len(self._early) if self._frame is None else len(self._frame)
 
     @property
+    def is_empty(self) -> bool:
+        """Whether it holds no bytes, and no frame waits to be admitted."""
+        return self._frame is None and not self._early and not self._waiting_length
+
+    @property
     def is_waiting(self) -> bool:
         """Whether a frame waits to be admitted."""
         return self._waiting_length > 0

@@ -5,7 +5,7 @@
 a version is *flexible* when lengths are compact and every struct ends with a tag section (KIP-482).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum
 from typing import Any, Final, TypeVar, dataclass_transform
@@ -87,7 +87,7 @@ class WireField:
     def stand_in(self) -> Any:
         """The value of a field that is not sent: in versions that lack it, and for a tagged field that is omitted."""
         if self.default is MISSING:
-            raise TypeError(f"{self.name} does not travel in every version and needs a default")
+            raise TypeError(f"{self.name} is not part of every version and needs a default")
         return self.default
 
     def is_nullable_in(self, version: int) -> bool:
@@ -123,13 +123,40 @@ def struct(cls: type[T]) -> type[T]:
     """Make a class a wire struct: slotted, by keyword, and frozen to the type checker.
 
     Not frozen at run time: a frozen dataclass pays `object.__setattr__` for each field (60 ns), and a struct is made
-    for each partition of each request. Equality and repr are shared functions, because generating them for each of
-    the many classes would double the import time.
+    for each partition of each request. Equality and repr are shared functions, and the constructor is generated at
+    its first call: generating all three for each of the many classes took a tenth of the start of a node, which uses
+    few of them.
     """
+    cls.__init__ = _generate_and_init  # type: ignore[method-assign]
     cls.__eq__ = _same_values  # type: ignore[method-assign]
     cls.__repr__ = _named_values  # type: ignore[method-assign]
     cls.__hash__ = None  # type: ignore[assignment]
-    return dataclass(slots=True, kw_only=True, eq=False, repr=False, match_args=False)(cls)
+    return dataclass(slots=True, kw_only=True, init=False, eq=False, repr=False, match_args=False)(cls)
+
+
+def _generate_and_init(self: Any, **values: Any) -> None:
+    """The constructor of a struct until its first call: replaces itself by the generated one."""
+    cls = type(self)
+    cls.__init__ = _generate_init(cls)
+    cls.__init__(self, **values)
+
+
+def _generate_init(cls: type) -> Callable[..., None]:
+    """A constructor that takes every field by keyword and assigns it."""
+    parameters, body = ["self", "*"], []
+    names: dict[str, Any] = {}
+    for declared in fields(cls):
+        name = declared.name
+        body.append(f"self.{name} = {name}")
+        if declared.default is MISSING:
+            parameters.append(name)
+        else:
+            names[f"default_{name}"] = declared.default
+            parameters.append(f"{name}=default_{name}")
+    text = f"def __init__({', '.join(parameters)}):\n    " + "\n    ".join(body)
+    exec(text if body else "def __init__(self): pass", names)  # noqa: S102 - text made of our own declarations only
+    init: Callable[..., None] = names["__init__"]
+    return init
 
 
 def _same_values(self: object, other: object) -> bool:

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, TypeVar, dataclass_transform
 
 from hubmere.wire.amqp.codec.decode import DECODERS, MAX_DEPTH, PLAIN_UINT, PLAIN_ULONG, Decoder, decode_error
 from hubmere.wire.amqp.codec.encode import (
@@ -147,10 +147,18 @@ def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
     return lambda value: tuple(getattr(value, name) for name in names)
 
 
+@dataclass_transform()
 def described_type(code: int, symbol: str) -> Callable[[type[T]], type[T]]:
-    """Registers a dataclass of `wire` fields under its descriptor."""
+    """Makes a class a slotted dataclass of `wire` fields and registers it under its descriptor.
 
-    def register(cls: type[T]) -> type[T]:
+    Equality and repr are shared functions: generating them for each class would double the import time.
+    """
+
+    def register(plain: type[T]) -> type[T]:
+        plain.__eq__ = _is_equal  # type: ignore[method-assign]
+        plain.__repr__ = _describe  # type: ignore[method-assign]
+        plain.__hash__ = None  # type: ignore[assignment]
+        cls = dataclass(slots=True, eq=False, repr=False)(plain)
         rows = tuple(
             FieldRow(f.name, f.metadata["kind"], f.default, f.metadata["mandatory"])
             for f in fields(cls)  # type: ignore[arg-type]
@@ -169,6 +177,19 @@ def described_type(code: int, symbol: str) -> Callable[[type[T]], type[T]]:
         return cls
 
     return register
+
+
+def _is_equal(self: object, other: object) -> bool:
+    if type(other) is not type(self):
+        return NotImplemented  # type: ignore[no-any-return]
+    values_of = SHAPES[type(self)].values_of
+    return bool(values_of(self) == values_of(other))
+
+
+def _describe(self: object) -> str:
+    shape = SHAPES[type(self)]
+    values = ", ".join(f"{row.name}={value!r}" for row, value in zip(shape.rows, shape.values_of(self), strict=True))
+    return f"{shape.cls.__qualname__}({values})"
 
 
 def _invalid(text: str) -> RemoteProtocolError:

@@ -111,6 +111,16 @@ class FrameBuffer:
         _check_size(size, limit_bytes)
         return self._take(size)
 
+    def complete_torn(self, head: bytes, size: int, data: memoryview) -> memoryview | None:
+        """The incomplete frame with its rest from the beginning of `data`, which is copied; None, and nothing has
+        changed, if the frame does not begin with `head` or stays incomplete. It has `size` bytes if it begins so."""
+        torn = self._torn
+        if torn is None or not torn.startswith(head) or len(torn) + len(data) < size:
+            return None
+        torn += data[: size - len(torn)]
+        self._torn = None
+        return memoryview(torn)
+
     def keep_rest(self) -> int:
         """Copy the input that was not taken; returns the size of what is kept."""
         if self.position < self.end:
@@ -169,5 +179,5 @@ def split_frame(unit: memoryview, frame_type: int) -> tuple[int, int]:
     if start < FRAME_HEADER_BYTES or start > size:
         raise framing_error("the data offset of a frame lies outside of it")
     if actual_type != frame_type:
-        raise framing_error(f"a frame has type {actual_type} where {frame_type} is due")
+        raise framing_error(f"a frame has type {actual_type} where type {frame_type} is expected")
     return channel, start

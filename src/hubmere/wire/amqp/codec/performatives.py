@@ -4,11 +4,8 @@ The numbers in the docstrings are clauses of AMQP 1.0. Of the fields with a defa
 answer echoes keep None for "not given"; those that are limits get the default.
 """
 
-# ruff: noqa: RUF009  (`wire` returns a dataclass field)
-
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from hubmere.wire.amqp.codec.composites import (
@@ -43,7 +40,6 @@ RCV_FIRST, RCV_SECOND = 0, 1
 
 
 @described_type(0x1D, "amqp:error:list")
-@dataclass(slots=True)
 class Error:
     """Why something ended or was rejected: 2.8.14."""
 
@@ -56,7 +52,6 @@ ERROR = composite("error", Error)
 
 
 @described_type(0x23, "amqp:received:list")
-@dataclass(slots=True)
 class Received:
     """State of a delivery that has arrived in part: 3.4.1."""
 
@@ -65,13 +60,11 @@ class Received:
 
 
 @described_type(0x24, "amqp:accepted:list")
-@dataclass(slots=True)
 class Accepted:
     """The outcome of a delivery that was accepted: 3.4.2."""
 
 
 @described_type(0x25, "amqp:rejected:list")
-@dataclass(slots=True)
 class Rejected:
     """The outcome of a delivery that is invalid: 3.4.3."""
 
@@ -79,13 +72,11 @@ class Rejected:
 
 
 @described_type(0x26, "amqp:released:list")
-@dataclass(slots=True)
 class Released:
     """The outcome of a delivery that was not processed: 3.4.4."""
 
 
 @described_type(0x27, "amqp:modified:list")
-@dataclass(slots=True)
 class Modified:
     """The outcome of a delivery that is returned modified: 3.4.5."""
 
@@ -103,7 +94,6 @@ STATE = composite("delivery-state", Accepted, Rejected, Released, Modified, Rece
 
 
 @described_type(0x28, "amqp:source:list")
-@dataclass(slots=True)
 class Source:
     """Where the messages of a link come from: 3.5.3."""
 
@@ -121,7 +111,6 @@ class Source:
 
 
 @described_type(0x29, "amqp:target:list")
-@dataclass(slots=True)
 class Target:
     """Where the messages of a link go: 3.5.4."""
 
@@ -135,7 +124,6 @@ class Target:
 
 
 @described_type(0x30, "amqp:coordinator:list")
-@dataclass(slots=True)
 class Coordinator:
     """The target of a transactional controller link; decoded so that it can be refused."""
 
@@ -150,7 +138,6 @@ TARGET = composite("target", Target, Coordinator)
 
 
 @described_type(0x10, "amqp:open:list")
-@dataclass(slots=True)
 class Open:
     """Opens a connection: 2.7.1."""
 
@@ -167,7 +154,6 @@ class Open:
 
 
 @described_type(0x11, "amqp:begin:list")
-@dataclass(slots=True)
 class Begin:
     """Begins a session: 2.7.2."""
 
@@ -182,7 +168,6 @@ class Begin:
 
 
 @described_type(0x12, "amqp:attach:list")
-@dataclass(slots=True)
 class Attach:
     """Attaches a link: 2.7.3."""
 
@@ -203,7 +188,6 @@ class Attach:
 
 
 @described_type(0x13, "amqp:flow:list")
-@dataclass(slots=True)
 class Flow:
     """Updates windows and credit: 2.7.4."""
 
@@ -221,7 +205,6 @@ class Flow:
 
 
 @described_type(0x14, "amqp:transfer:list")
-@dataclass(slots=True)
 class Transfer:
     """Carries a delivery or a piece of one, which follows it in the frame: 2.7.5."""
 
@@ -239,7 +222,6 @@ class Transfer:
 
 
 @described_type(0x15, "amqp:disposition:list")
-@dataclass(slots=True)
 class Disposition:
     """Reports the state of deliveries: 2.7.6."""
 
@@ -252,7 +234,6 @@ class Disposition:
 
 
 @described_type(0x16, "amqp:detach:list")
-@dataclass(slots=True)
 class Detach:
     """Detaches a link: 2.7.7."""
 
@@ -262,7 +243,6 @@ class Detach:
 
 
 @described_type(0x17, "amqp:end:list")
-@dataclass(slots=True)
 class End:
     """Ends a session: 2.7.8."""
 
@@ -270,7 +250,6 @@ class End:
 
 
 @described_type(0x18, "amqp:close:list")
-@dataclass(slots=True)
 class Close:
     """Closes a connection: 2.7.9."""
 
@@ -281,7 +260,6 @@ class Close:
 
 
 @described_type(0x40, "amqp:sasl-mechanisms:list")
-@dataclass(slots=True)
 class SaslMechanisms:
     """The mechanisms that the server offers: 5.3.3.1."""
 
@@ -289,7 +267,6 @@ class SaslMechanisms:
 
 
 @described_type(0x41, "amqp:sasl-init:list")
-@dataclass(slots=True)
 class SaslInit:
     """The mechanism that the client chose, with its initial response: 5.3.3.2."""
 
@@ -299,7 +276,6 @@ class SaslInit:
 
 
 @described_type(0x42, "amqp:sasl-challenge:list")
-@dataclass(slots=True)
 class SaslChallenge:
     """A challenge of the server: 5.3.3.3."""
 
@@ -307,7 +283,6 @@ class SaslChallenge:
 
 
 @described_type(0x43, "amqp:sasl-response:list")
-@dataclass(slots=True)
 class SaslResponse:
     """The response to a challenge: 5.3.3.4."""
 
@@ -315,7 +290,6 @@ class SaslResponse:
 
 
 @described_type(0x44, "amqp:sasl-outcome:list")
-@dataclass(slots=True)
 class SaslOutcome:
     """How the exchange ended: 5.3.3.5."""
 
@@ -327,7 +301,6 @@ class SaslOutcome:
 
 
 @described_type(0x70, "amqp:header:list")
-@dataclass(slots=True)
 class Header:
     """Delivery details of a message: 3.2.1."""
 
@@ -339,7 +312,6 @@ class Header:
 
 
 @described_type(0x73, "amqp:properties:list")
-@dataclass(slots=True)
 class Properties:
     """The immutable properties of a message: 3.2.4."""
 

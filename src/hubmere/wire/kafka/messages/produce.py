@@ -1,5 +1,7 @@
 """Produce (0): record batches in, their offsets out. Batches stay closed."""
 
+from typing import Final
+
 from hubmere.wire.kafka.schema import (
     INT16,
     INT32,
@@ -49,6 +51,14 @@ class RecordError:
 
 
 @struct
+class ProduceLeader:
+    """The leader that a producer should use instead (KIP-951)."""
+
+    leader_id: int = wire(INT32, since=10, default=-1)
+    leader_epoch: int = wire(INT32, since=10, default=-1)
+
+
+@struct
 class ProducePartitionResponse:
     """The offset of the batch; log_append_time_ms is -1 if records keep the producer's time."""
 
@@ -59,6 +69,7 @@ class ProducePartitionResponse:
     log_start_offset: int = wire(INT64, since=5, default=-1)
     record_errors: tuple[RecordError, ...] = wire(array(RecordError), since=8, default=())
     error_message: str | None = wire(STRING, since=8, nullable=True, default=None)
+    current_leader: ProduceLeader | None = wire(ProduceLeader, since=10, tag=0, default=None)
 
 
 @struct
@@ -70,15 +81,28 @@ class ProduceTopicResponse:
 
 
 @struct
+class ProduceNodeEndpoint:
+    """The address of a leader in `current_leader`."""
+
+    node_id: int = wire(INT32, since=10)
+    host: str = wire(STRING, since=10)
+    port: int = wire(INT32, since=10)
+    rack: str | None = wire(STRING, since=10, nullable=True, default=None)
+
+
+@struct
 class ProduceResponse:
     """Errors are per partition; the others proceed."""
 
     topics: tuple[ProduceTopicResponse, ...] = wire(array(ProduceTopicResponse))
     throttle_time_ms: int = wire(INT32, since=1, default=0)
+    node_endpoints: tuple[ProduceNodeEndpoint, ...] = wire(array(ProduceNodeEndpoint), since=10, tag=0, default=())
 
 
+# From version 12 on, a batch adds its partition to the transaction of its producer (KIP-890).
+TRANSACTIONS_SINCE: Final = 12
 # Versions 0 to 2 carry older record formats and are refused, but librdkafka before 2.11.1 compresses only when 0 is
 # advertised (KAFKA-18659).
-PRODUCE = api(0, ProduceRequest, ProduceResponse, versions=(3, 9), flexible_since=9, advertised_since=0)
+PRODUCE = api(0, ProduceRequest, ProduceResponse, versions=(3, 12), flexible_since=9, advertised_since=0)
 
 APIS = (PRODUCE,)

@@ -105,10 +105,12 @@ class EndTxnRequest:
 
 @struct
 class EndTxnResponse:
-    """Whether the transaction is decided."""
+    """Whether the transaction is decided; from version 5 on with the producer's next id and epoch (KIP-890)."""
 
     throttle_time_ms: int = wire(INT32, default=0)
     error_code: int = wire(INT16)
+    producer_id: int = wire(INT64, since=5, default=-1)
+    producer_epoch: int = wire(INT16, since=5, default=-1)
 
 
 # --- TxnOffsetCommit -------------------------------------------------------------------------------------------------
@@ -294,13 +296,13 @@ class ListTransactionsResponse:
     transaction_states: tuple[ListedTransaction, ...] = wire(array(ListedTransaction))
 
 
-INIT_PRODUCER_ID = api(22, InitProducerIdRequest, InitProducerIdResponse, versions=(0, 4), flexible_since=2)
+INIT_PRODUCER_ID = api(22, InitProducerIdRequest, InitProducerIdResponse, versions=(0, 5), flexible_since=2)
 ADD_PARTITIONS_TO_TXN = api(
     24, AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, versions=(0, 3), flexible_since=3
 )
-ADD_OFFSETS_TO_TXN = api(25, AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, versions=(0, 3), flexible_since=3)
-END_TXN = api(26, EndTxnRequest, EndTxnResponse, versions=(0, 3), flexible_since=3)
-TXN_OFFSET_COMMIT = api(28, TxnOffsetCommitRequest, TxnOffsetCommitResponse, versions=(0, 3), flexible_since=3)
+ADD_OFFSETS_TO_TXN = api(25, AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, versions=(0, 4), flexible_since=3)
+END_TXN = api(26, EndTxnRequest, EndTxnResponse, versions=(0, 5), flexible_since=3)
+TXN_OFFSET_COMMIT = api(28, TxnOffsetCommitRequest, TxnOffsetCommitResponse, versions=(0, 5), flexible_since=3)
 DESCRIBE_PRODUCERS = api(61, DescribeProducersRequest, DescribeProducersResponse, versions=(0, 0), flexible_since=0)
 DESCRIBE_TRANSACTIONS = api(
     65, DescribeTransactionsRequest, DescribeTransactionsResponse, versions=(0, 0), flexible_since=0
