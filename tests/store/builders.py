@@ -1,4 +1,4 @@
-"""Builders for tests of the log: every default is valid, a test states only what matters to it."""
+"""Builders for tests of the log: every default is valid, and a test sets only what matters to it."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ Event = tuple[bytes | None, bytes | None]
 
 
 def a_varint(value: int) -> bytes:
-    """A zig-zag varint, as the Kafka record format has it."""
+    """A zig-zag varint of the Kafka record format."""
     value = (value << 1) ^ (value >> 63)
     out = bytearray()
     while value >= 0x80:
@@ -73,7 +73,7 @@ def a_batch(
 
 
 def compact(log: LocalLog, now_ms: int) -> int:
-    """One whole pass of compaction; returns the reclaimed bytes."""
+    """Run one complete pass of compaction; returns the reclaimed bytes."""
     run = log.compaction_pass(now_ms)
     if run is None:
         return 0
@@ -82,7 +82,7 @@ def compact(log: LocalLog, now_ms: int) -> int:
 
 
 def log_ids(engine: LocalEngine) -> list[LogId]:
-    """The logs whose directories exist."""
+    """The ids of the logs whose directories exist."""
     names = engine._files.names(engine._folder)
     return [LogId(name) for name in names if "." not in name and name not in (CLEAN_SHUTDOWN, COMMITTED)]
 
@@ -97,13 +97,13 @@ class Owner:
         self._turns.append(turn)
 
     def run(self) -> None:
-        """Run everything that is due, and what becomes due by it."""
+        """Run all posted calls, and the calls that these post."""
         while self._turns:
             self._turns.popleft()()
 
 
 def an_engine(root: Path, owner: Owner, files: Files | None = None, *, durability: str = "fsync") -> LocalEngine:
-    """A local engine that waits on the caller's thread, so that every test is deterministic."""
+    """A local engine that runs its background work on the caller's thread, so that every test is deterministic."""
     assert durability in ("fsync", "os")
     return LocalEngine(
         root, post=owner.post, files=files, threads=0, durability="fsync" if durability == "fsync" else "os"
@@ -111,7 +111,7 @@ def an_engine(root: Path, owner: Owner, files: Files | None = None, *, durabilit
 
 
 class LateWorkers(Workers):
-    """A background thread that gets a processor late: its jobs run in turns of the owner, after those that wait."""
+    """A background thread that runs late: its jobs run as turns of the owner, after the posted calls."""
 
     def __init__(self, owner: Owner) -> None:
         super().__init__("late", 0)
@@ -123,7 +123,7 @@ class LateWorkers(Workers):
         return int(self.is_late)
 
     def ensure_threads(self, count: int) -> None:
-        """There is none."""
+        """Do nothing: there are no threads."""
 
     def run(self, job: Job) -> None:
         if self.is_late:
@@ -133,13 +133,13 @@ class LateWorkers(Workers):
 
 
 def with_late_workers(engine: LocalEngine, owner: Owner) -> LateWorkers:
-    """Have everything that the engine does in the background done late."""
+    """Let the engine run all its background work late."""
     workers = engine._commit._background = LateWorkers(owner)
     return workers
 
 
 def small_segments(**changes: object) -> LogConfig:
-    """A log that rolls after a few batches."""
+    """A configuration with which a log rolls after a few batches."""
     settings: dict[str, object] = {"segment_bytes": 1_000, **changes}
     return LogConfig(**settings)  # type: ignore[arg-type]
 
@@ -156,7 +156,7 @@ def batches_of(chunk: Chunk | None) -> list[tuple[BatchHeader, bytes]]:
 
 
 def are_intact(chunk: Chunk) -> bool:
-    """Whether every batch of a chunk is whole and matches its checksum."""
+    """Whether every batch of a chunk is complete and matches its checksum."""
     at, data = 0, chunk.data
     while at < len(data):
         size_bytes = read_header(data, at).size_bytes
@@ -167,10 +167,10 @@ def are_intact(chunk: Chunk) -> bool:
 
 
 def everything(log: LocalLog, max_bytes: int = 700) -> list[tuple[BatchHeader, bytes]]:
-    """All committed batches, read in small steps; each is intact, because nothing else may ever be served."""
+    """All committed batches, read in small steps; each of them must be intact."""
     found, sequence = [], log.state.log_start
     while (chunk := log.read(sequence, max_bytes)) is not None:
-        assert are_intact(chunk), "a broken batch was served"
+        assert are_intact(chunk), "a damaged batch was served"
         found += [pair for pair in batches_of(chunk) if pair[0].next_sequence_number > sequence]
         assert chunk.next_sequence > sequence, "a read must make progress"
         sequence = chunk.next_sequence

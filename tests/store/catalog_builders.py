@@ -12,12 +12,12 @@ from hubmere.store.catalog.sqlite import MEMORY, SqliteCatalog
 from hubmere.store.catalog.view import Create
 from model.builders import NOW_MS, a_hub_and_group, a_namespace
 
-# Far more than a loaded machine needs for one small transaction; reached only in a failure.
-PATIENCE_S = 30.0
+# Much longer than a loaded machine needs for one small transaction; it is reached only in a failure.
+PATIENCE_S = 120.0
 
 
-class HandTurnedLoop:
-    """Keeps posted calls until the test turns the crank."""
+class ManualLoop:
+    """A queue of posted calls, which run only when the test calls `turn`."""
 
     def __init__(self) -> None:
         self._posted: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -35,7 +35,7 @@ class HandTurnedLoop:
 
 
 class SmallDisk(sqlite3.Connection):
-    """A database that the test can declare full: SQLite then refuses to grow, as on a full disk."""
+    """A database that the test can declare full: SQLite then reports a full disk."""
 
     def fill(self) -> None:
         pages = self.execute("PRAGMA page_count").fetchone()[0]
@@ -45,12 +45,12 @@ class SmallDisk(sqlite3.Connection):
         self.execute("PRAGMA max_page_count = 1000000")
 
 
-def a_catalog(path: Path | str = MEMORY, loop: HandTurnedLoop | None = None) -> SqliteCatalog:
+def a_catalog(path: Path | str = MEMORY, loop: ManualLoop | None = None) -> SqliteCatalog:
     return SqliteCatalog.open(path, None if loop is None else loop.post)
 
 
 def with_hub(catalog: SqliteCatalog, name: str = "eh1", *, namespace: str = "ns1234") -> tuple[Namespace, Hub]:
-    """A namespace with its root rule and one hub, made durable."""
+    """Create a namespace with its root rule and one hub, and wait until they are durable."""
     owner = catalog.view.find_namespace(namespace)
     if owner is None:
         owner = a_namespace(namespace)

@@ -1,7 +1,8 @@
-"""A disk that can be broken: contents and names are lost at a power cut unless they were synced, calls fail on demand.
+"""A simulated disk with faults: a power cut loses contents and names that were not synced, and calls fail on demand.
 
-Contents: `fdatasync` makes a file's bytes durable. Names: `sync_directory` makes a directory's entries durable; changes
-of names that were not synced reach the disk in order or not at all, up to a point that the power cut chooses.
+Contents: `fdatasync` makes the bytes of a file durable. Names: `sync_directory` makes the entries of a directory
+durable. Changes of names that were not synced reach the disk in order or not at all, up to a point that the power cut
+chooses.
 """
 
 import errno
@@ -17,11 +18,11 @@ SECTOR_BYTES = 512
 
 
 class PowerCut(BaseException):
-    """The machine has stopped: nothing that the program does afterwards happens. No `except` of the product sees it."""
+    """The machine has stopped: later calls of the program have no effect. No `except` of the product catches it."""
 
 
 class Loss(Enum):
-    """What becomes of the bytes and names that were never synced."""
+    """What happens to bytes and names that were never synced."""
 
     ALL = "nothing unsynced survives"
     NONE = "everything survives, as after kill -9"
@@ -44,7 +45,9 @@ class _File:
             return self.durable
         if loss is Loss.NONE:
             return bytes(self.content)
-        if not self.content.startswith(self.durable):  # it was truncated since: that reached the disk or did not
+        if not self.content.startswith(
+            self.durable
+        ):  # The file was truncated since: the truncation has reached the disk or not.
             return random.choice([self.durable, bytes(self.content)])
         unsynced = self.content[len(self.durable) :]
         return self.durable + bytes(random.choice([_shortened, _zeroed, _with_holes])(unsynced, random))
@@ -70,7 +73,7 @@ def _with_holes(data: bytearray, random: Random) -> bytearray:
 class _Directory:
     def __init__(self) -> None:
         self.entries: dict[str, _File | _Directory] = {}
-        self.history: list[dict[str, _File | _Directory]] = [{}]  # the durable entries, then each change since
+        self.history: list[dict[str, _File | _Directory]] = [{}]  # The durable entries, then each change since.
 
     def changed(self) -> None:
         self.history.append(dict(self.entries))
@@ -85,7 +88,7 @@ class _Directory:
 
 
 class FaultyFiles(Files):
-    """Files on a simulated disk. `calls` counts every call; `cut_at` stops the machine before a call has its effect."""
+    """Files on a simulated disk. `calls` counts every call; `cut_at` stops the machine before the effect of a call."""
 
     def __init__(self, disk: _Directory | None = None) -> None:
         self._disk = disk or _Directory()
@@ -105,7 +108,7 @@ class FaultyFiles(Files):
         self._boots = 0
 
     def after_cut(self, loss: Loss, seed: int = 0) -> "FaultyFiles":
-        """The disk as the next start finds it; only `kill -9` leaves the machine running."""
+        """The disk as the next start finds it; with `kill -9` only the process ends, not the machine."""
         survivor = FaultyFiles(self._disk.after_cut(loss, Random(seed)))
         survivor._boots = self._boots + (loss is not Loss.NONE)
         return survivor
@@ -181,7 +184,7 @@ class FaultyFiles(Files):
         self._open[fd].durable = bytes(self._open[fd].content)
 
     def _close(self, fd: int) -> None:
-        if not self.is_cut:  # a stopped machine closes nothing; generators still try when they are collected
+        if not self.is_cut:  # A stopped machine closes no files, but generators try to when they are collected.
             self._call("close")
             del self._open[fd]
 

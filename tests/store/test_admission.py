@@ -1,4 +1,4 @@
-"""Which batches the log accepts: exactly those that keep the rules for headers and records."""
+"""The log accepts exactly the batches that meet the rules for headers and records."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from store.builders import LOG_0, Owner, an_engine
 @settings(max_examples=600, deadline=None)
 @given(changes=HEADER_CHANGES, crc=st.sampled_from([None, None, UNSEALED, 12_345]))
 def test_log_accepts_what_the_rules_accept(changes: dict[str, int], crc: int | None) -> None:
-    """The inline check of an ordinary batch neither lets a broken rule pass nor refuses a batch without one."""
+    """The inline check of an ordinary batch gives the same result as the rules."""
     batch = a_changed_batch(changes)
     if crc is not None:
         write_header(batch, read_header(batch)._replace(crc=crc))

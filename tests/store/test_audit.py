@@ -1,7 +1,11 @@
-"""The audit log on disk: lines, rotation, restarts, and a disk that refuses."""
+"""The audit log on disk: lines, rotation, restarts, and a disk that cannot be written."""
 
 import errno
 import json
+import queue
+import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,7 +30,7 @@ def a_line(target: str = "hubmere/orders", **given: str) -> AuditLine:
 
 
 class FullDisk(Files):
-    """Takes no byte until it is freed."""
+    """A disk without free space until the test frees it."""
 
     def __init__(self) -> None:
         self.is_full = True
@@ -38,8 +42,8 @@ class FullDisk(Files):
         return Files.write(fd, data)
 
 
-def test_line_is_json_with_everything_in_it(tmp_path: Path) -> None:
-    """Collectors read it without knowing us."""
+def test_line_is_json_with_every_field(tmp_path: Path) -> None:
+    """Log collectors can read it without code of this project."""
     log = AuditLog(tmp_path / AUDIT_FILE, max_bytes=10_000)
 
     log.write(a_line())
@@ -71,8 +75,8 @@ def test_latest_lines_survive_a_restart(tmp_path: Path) -> None:
     second.close()
 
 
-def test_torn_line_is_passed_over_and_the_next_begins_on_its_own(tmp_path: Path) -> None:
-    """A crash in the middle of a line costs that line and no other."""
+def test_incomplete_line_is_skipped_and_the_next_line_is_complete(tmp_path: Path) -> None:
+    """A crash in the middle of a line loses only that line."""
     path = tmp_path / AUDIT_FILE
     path.write_text(a_line("hubmere/whole").text() + '\n{"time": "2023-')
 
@@ -117,8 +121,8 @@ def test_disk_error_is_reported_once_and_lines_stay_in_memory(tmp_path: Path) ->
     assert "hubmere/three" in (tmp_path / AUDIT_FILE).read_text()
 
 
-def test_memory_is_bounded() -> None:
-    """A node without a disk keeps the latest lines and no more."""
+def test_number_of_lines_in_memory_is_limited() -> None:
+    """A node without a disk keeps only the latest lines."""
     log = AuditLog()
 
     for number in range(LATEST_LINES + 1):
@@ -129,7 +133,82 @@ def test_memory_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", '"x"', "{}", '{"time": 1}', '{"time": "2023-11-14", "other": 1}'])
-def test_text_that_is_no_line_is_refused(text: str) -> None:
-    """The reader of the file decides what to do about it."""
+def test_text_that_is_not_a_line_is_refused(text: str) -> None:
+    """The code that reads the file decides how to handle it."""
     with pytest.raises(ValueError):
         AuditLine.parse(text)
+
+
+class StuckDisk(Files):
+    """A disk on which no write returns until the test lets it."""
+
+    def __init__(self) -> None:
+        self.goes_on = threading.Event()
+        self.write = self._write
+
+    def _write(self, fd: int, data: Buffer) -> int:
+        self.goes_on.wait()
+        return Files.write(fd, data)
+
+
+def _file_targets(path: Path) -> list[str]:
+    return [AuditLine.parse(text).target for text in path.read_text().splitlines()]
+
+
+def _answer(answered: list[tuple[str, list[str]]], name: str, path: Path) -> None:
+    answered.append((name, _file_targets(path)))
+
+
+def test_lines_are_written_by_a_thread_in_their_order(tmp_path: Path) -> None:
+    """A stuck disk holds up the responses about the changes, and nothing else of the node."""
+    path, disk, posted = tmp_path / AUDIT_FILE, StuckDisk(), queue.SimpleQueue[Callable[[], None]]()
+    log = AuditLog(path, max_bytes=10_000, files=disk, post=posted.put)
+    answered: list[tuple[str, list[str]]] = []
+    names = [f"hubmere/hub{number}" for number in range(5)]
+
+    for name in names:
+        log.write(a_line(name), partial(_answer, answered, name, path))
+    log.when_written(partial(_answer, answered, "all", path))
+    answered_while_stuck, listed = list(answered), [line.target for line in log.latest()]
+    is_written_while_stuck = log.is_written
+    disk.goes_on.set()
+    while not log.is_written:
+        posted.get()()
+
+    assert answered_while_stuck == []
+    assert not is_written_while_stuck
+    assert listed == names[::-1]
+    assert [name for name, _ in answered] == [*names, "all"]
+    assert all(name in found for name, found in answered[:-1])
+    assert answered[-1][1] == names
+    log.close()
+
+
+def test_closing_writes_what_waits(tmp_path: Path) -> None:
+    """A node that stops calls back for every line, although its loop runs no posted call any more."""
+    path = tmp_path / AUDIT_FILE
+    answered: list[int] = []
+    log = AuditLog(path, max_bytes=10_000, post=lambda _call: None)
+
+    for number in range(3):
+        log.write(a_line(f"hubmere/hub{number}"), partial(answered.append, number))
+    log.close()
+
+    assert answered == [0, 1, 2]
+    assert _file_targets(path) == [f"hubmere/hub{number}" for number in range(3)]
+
+
+def test_lines_of_an_earlier_run_are_read_by_the_thread(tmp_path: Path) -> None:
+    """The list shows them once `load` has called back, and each line once."""
+    path, posted = tmp_path / AUDIT_FILE, queue.SimpleQueue[Callable[[], None]]()
+    path.write_text(f"{a_line('hubmere/earlier').text()}\n")
+    log = AuditLog(path, max_bytes=10_000, post=posted.put)
+    seen: list[list[str]] = []
+
+    log.write(a_line("hubmere/now"))
+    log.load(lambda: seen.append([line.target for line in log.latest()]))
+    while not log.is_written:
+        posted.get()()
+
+    assert seen == [["hubmere/now", "hubmere/earlier"]]
+    log.close()

@@ -1,8 +1,9 @@
-"""One contract for the catalog in a file and in memory: reads from memory, durable changes, refusals without trace."""
+"""The contract of the catalog, in a file and in memory: queries from memory, durable changes, atomic refusals."""
 
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ from hubmere.model.errors import (
     StorageFull,
 )
 from hubmere.model.names import alias_name, application_group_name, group_name, publisher_name
-from hubmere.model.roles import DATA_SENDER
+from hubmere.model.security.roles import DATA_SENDER
 from hubmere.model.spec import new_group
 from hubmere.store.catalog.blob_records import BlobRecord, BlockRecord, ContainerRecord
 from hubmere.store.catalog.rows import TABLES
@@ -46,10 +47,10 @@ from hubmere.store.catalog.runtime_state import (
     StateRecord,
     TransactionState,
 )
-from hubmere.store.catalog.sqlite import MEMORY, SqliteCatalog
+from hubmere.store.catalog.sqlite import MAX_COMPLETED_CHANGES, MEMORY, SqliteCatalog
 from hubmere.store.catalog.view import Create, Delete, Drop, Put, Replace
 from model.builders import NOW_MS, a_hub_and_group, a_namespace, a_rule, limits
-from store.catalog_builders import HandTurnedLoop, SmallDisk, a_catalog, a_checkpoint, an_offset, with_hub
+from store.catalog_builders import ManualLoop, SmallDisk, a_catalog, a_checkpoint, an_offset, with_hub
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -67,7 +68,7 @@ def catalog(place: Path | str) -> Iterator[SqliteCatalog]:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def test_hub_is_found_in_any_case_and_keeps_its_own(catalog: SqliteCatalog) -> None:
+def test_hub_name_is_case_insensitive_and_case_preserving(catalog: SqliteCatalog) -> None:
     """Conformance: Model 7."""
     with_hub(catalog, "Orders")
 
@@ -77,8 +78,8 @@ def test_hub_is_found_in_any_case_and_keeps_its_own(catalog: SqliteCatalog) -> N
     assert catalog.view.hub_of_uid(found.uid) is found
 
 
-def test_what_is_not_there_is_refused_by_its_kind(catalog: SqliteCatalog) -> None:
-    """Each endpoint maps the kinds to its own answers."""
+def test_missing_entity_is_refused_by_its_kind(catalog: SqliteCatalog) -> None:
+    """Each endpoint maps these kinds to its own errors."""
     namespace, hub = with_hub(catalog)
     view = catalog.view
 
@@ -94,8 +95,8 @@ def test_what_is_not_there_is_refused_by_its_kind(catalog: SqliteCatalog) -> Non
         view.alias(namespace.name, "absent")
 
 
-def test_listings_are_in_the_order_of_names(catalog: SqliteCatalog) -> None:
-    """The same before and after a restart."""
+def test_lists_are_sorted_by_name(catalog: SqliteCatalog) -> None:
+    """The order is the same after a restart."""
     for name in ("b", "C", "a"):
         with_hub(catalog, name)
 
@@ -104,8 +105,8 @@ def test_listings_are_in_the_order_of_names(catalog: SqliteCatalog) -> None:
     assert [group.name for group in catalog.view.groups(hubs[0])] == ["$Default"]
 
 
-def test_rules_of_one_name_are_found_on_namespace_and_hubs(catalog: SqliteCatalog) -> None:
-    """A rule's name is unique on its scope only."""
+def test_rules_with_the_same_name_are_found_on_namespace_and_hubs(catalog: SqliteCatalog) -> None:
+    """The name of a rule is unique only on its entity."""
     namespace, hub = with_hub(catalog)
     catalog.apply(Create(a_rule(hub, "send")), Create(a_rule(namespace, "Send")))
 
@@ -115,8 +116,8 @@ def test_rules_of_one_name_are_found_on_namespace_and_hubs(catalog: SqliteCatalo
     assert len(catalog.view.rules(namespace)) == 2
 
 
-def test_alias_is_found_at_its_primary(catalog: SqliteCatalog) -> None:
-    """Both namespaces of a pairing list the alias; requests go to one."""
+def test_alias_resolves_to_its_primary(catalog: SqliteCatalog) -> None:
+    """Both namespaces of a pairing list the alias; requests go to the primary."""
     first, second = a_namespace("first1"), a_namespace("second")
     catalog.apply(Create(first), Create(second))
     name = alias_name("shop")
@@ -137,20 +138,20 @@ def test_alias_is_found_at_its_primary(catalog: SqliteCatalog) -> None:
 # --- changing --------------------------------------------------------------------------------------------------------
 
 
-def test_change_is_whole_or_nothing(catalog: SqliteCatalog) -> None:
-    """A refused step takes back the steps before it, from the plan as well as from the disk."""
+def test_change_is_atomic(catalog: SqliteCatalog) -> None:
+    """A refused step also undoes the steps before it, in memory and on disk."""
     namespace, hub = with_hub(catalog)
     other, group = a_hub_and_group("other", namespace=namespace)
 
     with pytest.raises(AlreadyExists):
         catalog.apply(Create(other), Create(group), Create(hub))
 
-    assert catalog.planned.find_hub(namespace.name, "other") is None
+    assert catalog.planned_view.find_hub(namespace.name, "other") is None
     assert [hub.name for hub in catalog.view.hubs(namespace.name)] == ["eh1"]
     catalog.apply(Create(other), Create(group))
 
 
-def test_change_of_what_is_not_there_is_refused(catalog: SqliteCatalog) -> None:
+def test_change_of_a_missing_entity_is_refused(catalog: SqliteCatalog) -> None:
     """Only an existing entity can be replaced or deleted."""
     _, hub = with_hub(catalog)
     absent = a_rule(hub, "absent")
@@ -174,8 +175,8 @@ def test_child_without_a_parent_is_refused(catalog: SqliteCatalog) -> None:
         catalog.apply(Create(a_hub_and_group(namespace=a_namespace("nowhere"))[0]))
 
 
-def test_stale_hub_cannot_touch_its_successor(catalog: SqliteCatalog) -> None:
-    """A hub created again under the same name is another hub."""
+def test_outdated_hub_cannot_change_its_successor(catalog: SqliteCatalog) -> None:
+    """A hub that was created again with the same name is a different hub."""
     namespace, old = with_hub(catalog)
     catalog.apply(Delete(old))
     _, new = with_hub(catalog)
@@ -203,7 +204,7 @@ def test_replaced_entity_is_visible_and_increases_the_version(catalog: SqliteCat
 
 
 def test_deleting_a_hub_removes_its_children_and_leaves_a_tombstone(place: Path | str) -> None:
-    """Rules, groups, revocations, offsets, checkpoints: a hub created again starts without them."""
+    """Rules, groups, revocations, offsets and checkpoints are deleted; a new hub with the name has none of them."""
     catalog = a_catalog(place)
     namespace, hub = with_hub(catalog)
     catalog.apply(
@@ -228,7 +229,7 @@ def test_deleting_a_hub_removes_its_children_and_leaves_a_tombstone(place: Path 
 
 
 def test_deleting_a_namespace_deletes_its_hubs(catalog: SqliteCatalog) -> None:
-    """Every hub leaves a tombstone, nothing else stays."""
+    """Every hub leaves a tombstone, and nothing else remains."""
     namespace, first = with_hub(catalog, "eh1")
     _, second = with_hub(catalog, "eh2")
     _, kept = with_hub(catalog, "eh1", namespace="another")
@@ -250,7 +251,7 @@ def test_deleting_a_namespace_deletes_its_hubs(catalog: SqliteCatalog) -> None:
     }  # fmt: skip
 
 
-def test_deleting_a_group_takes_its_checkpoints(catalog: SqliteCatalog) -> None:
+def test_deleting_a_group_deletes_its_checkpoints(catalog: SqliteCatalog) -> None:
     """A group created again has no checkpoints."""
     _, hub = with_hub(catalog)
     group = new_group(hub, group_name("Cg1"), limits(), existing=(), now_ms=NOW_MS)
@@ -263,17 +264,17 @@ def test_deleting_a_group_takes_its_checkpoints(catalog: SqliteCatalog) -> None:
     assert rows_left(catalog)["checkpoints"] == 1
 
 
-def test_refused_deletion_of_a_namespace_restores_everything(catalog: SqliteCatalog) -> None:
-    """The undo of a cascade is a cascade."""
+def test_refused_deletion_of_a_namespace_restores_all_its_entities(catalog: SqliteCatalog) -> None:
+    """The cascade of the deletion is undone completely."""
     namespace, hub = with_hub(catalog)
     catalog.apply(Put(an_offset(hub)))
-    before = set(catalog.planned.items())
+    before = set(catalog.planned_view.items())
 
     with pytest.raises(AlreadyExists):
         catalog.apply(Delete(namespace), Create(a_namespace("another")), Create(a_namespace("another")))
 
-    assert set(catalog.planned.items()) == before
-    assert catalog.planned.hub_of_uid(hub.uid) == hub
+    assert set(catalog.planned_view.items()) == before
+    assert catalog.planned_view.hub_of_uid(hub.uid) == hub
 
 
 def a_blob_record() -> BlobRecord:
@@ -294,8 +295,8 @@ def a_blob_record() -> BlobRecord:
     )
 
 
-def test_every_kind_of_item_is_kept_over_a_restart(tmp_path: Path) -> None:
-    """Row for row: whatever can be put in comes out equal."""
+def test_every_kind_of_item_survives_a_restart(tmp_path: Path) -> None:
+    """Every stored item is equal after the restart."""
     path = tmp_path / "catalog.db"
     catalog = a_catalog(path)
     namespace, hub = with_hub(catalog)
@@ -352,8 +353,8 @@ def test_every_kind_of_item_is_kept_over_a_restart(tmp_path: Path) -> None:
     reopened.close()
 
 
-def test_records_are_found_by_what_they_belong_to(catalog: SqliteCatalog) -> None:
-    """The queries of coordinators and of the Blob endpoint."""
+def test_records_are_found_by_their_parent(catalog: SqliteCatalog) -> None:
+    """Coordinators and the Blob endpoint use these queries."""
     namespace, hub = with_hub(catalog)
     ownership = Ownership(hub_uid=hub.uid, group_name="$default", partition=0, owner="me")
     metadata = GroupMetadata(namespace="ns1234", group_id="g", state="{}")
@@ -382,16 +383,16 @@ def test_records_are_found_by_what_they_belong_to(catalog: SqliteCatalog) -> Non
 # --- write-behind ----------------------------------------------------------------------------------------------------
 
 
-def test_change_is_planned_at_once_and_seen_when_durable() -> None:
-    """Nothing is seen or acknowledged before it is on disk, yet a second manager finds the name taken."""
-    loop = HandTurnedLoop()
+def test_change_is_planned_at_once_and_visible_when_durable() -> None:
+    """A change is visible and acknowledged when it is on disk, but its name is reserved at once."""
+    loop = ManualLoop()
     catalog = a_catalog(loop=loop)
     outcomes: list[Refusal | None] = []
     namespace = a_namespace()
 
     catalog.submit(Create(namespace), callback=outcomes.append)
 
-    assert catalog.planned.find_namespace(namespace.name) == namespace
+    assert catalog.planned_view.find_namespace(namespace.name) == namespace
     assert catalog.view.find_namespace(namespace.name) is None
     with pytest.raises(AlreadyExists):
         catalog.submit(Create(namespace))
@@ -402,9 +403,9 @@ def test_change_is_planned_at_once_and_seen_when_durable() -> None:
     catalog.close()
 
 
-def test_callbacks_come_in_the_order_of_submission(tmp_path: Path) -> None:
-    """A later acknowledgement never overtakes an earlier one."""
-    loop = HandTurnedLoop()
+def test_callbacks_run_in_the_order_of_submission(tmp_path: Path) -> None:
+    """A later change is never acknowledged before an earlier one."""
+    loop = ManualLoop()
     catalog = a_catalog(tmp_path / "catalog.db", loop)
     order: list[int] = []
 
@@ -421,9 +422,9 @@ def test_callbacks_come_in_the_order_of_submission(tmp_path: Path) -> None:
 
 
 def test_waiting_changes_share_one_transaction(tmp_path: Path) -> None:
-    """While the disk is busy commits gather; the last value of a key is the one written."""
+    """While the disk is busy, changes accumulate; only the last value of a key is written."""
     path = tmp_path / "catalog.db"
-    loop = HandTurnedLoop()
+    loop = ManualLoop()
     catalog = a_catalog(path, loop)
     _, hub = with_hub(catalog)
     outcomes: list[Refusal | None] = []
@@ -442,9 +443,9 @@ def test_waiting_changes_share_one_transaction(tmp_path: Path) -> None:
     catalog.close()
 
 
-def test_apply_completes_what_was_submitted_before_it() -> None:
-    """`submit` and `apply` keep one order."""
-    loop = HandTurnedLoop()
+def test_apply_completes_earlier_changes() -> None:
+    """`submit` and `apply` share one order."""
+    loop = ManualLoop()
     catalog = a_catalog(loop=loop)
     seen: list[str | None] = []
 
@@ -456,8 +457,8 @@ def test_apply_completes_what_was_submitted_before_it() -> None:
     catalog.close()
 
 
-def test_close_writes_what_waits_and_then_refuses(tmp_path: Path) -> None:
-    """A graceful stop loses nothing, and nothing slips in after it."""
+def test_close_writes_pending_changes_and_refuses_later_ones(tmp_path: Path) -> None:
+    """A clean stop loses nothing, and no change is accepted after it."""
     path = tmp_path / "catalog.db"
     catalog = a_catalog(path)
     outcomes: list[Refusal | None] = []
@@ -474,8 +475,8 @@ def test_close_writes_what_waits_and_then_refuses(tmp_path: Path) -> None:
     reopened.close()
 
 
-def test_callback_may_begin_further_changes_while_closing() -> None:
-    """Deleting a hub continues in callbacks: a graceful stop waits for all of them."""
+def test_callback_may_submit_changes_while_the_catalog_closes() -> None:
+    """Deleting a hub continues in callbacks: a clean stop waits for all of them."""
     catalog = a_catalog()
     _, hub = with_hub(catalog)
 
@@ -489,10 +490,10 @@ def test_callback_may_begin_further_changes_while_closing() -> None:
     assert catalog.pending_deletions() == []
 
 
-def test_callback_that_raises_does_not_silence_the_others(tmp_path: Path) -> None:
-    """Its error is for the loop to report; every other change is still acknowledged."""
+def test_callback_that_raises_does_not_prevent_the_others(tmp_path: Path) -> None:
+    """The event loop reports its error; every other change is still acknowledged."""
     path = tmp_path / "catalog.db"
-    loop = HandTurnedLoop()
+    loop = ManualLoop()
     catalog = a_catalog(path, loop)
     outcomes: list[Refusal | None] = []
     blocker = sqlite3.connect(path, isolation_level=None)
@@ -514,12 +515,38 @@ def test_callback_that_raises_does_not_silence_the_others(tmp_path: Path) -> Non
     catalog.close()
 
 
+def test_many_finished_changes_are_completed_in_several_turns(tmp_path: Path) -> None:
+    """The callbacks of hundreds of groups that rebalance must not run in one turn of the loop."""
+    path = tmp_path / "catalog.db"
+    loop = ManualLoop()
+    catalog = a_catalog(path, loop)
+    outcomes: list[Refusal | None] = []
+    blocker = sqlite3.connect(path, isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    count = 3 * MAX_COMPLETED_CHANGES + 1
+    for number in range(count):
+        catalog.submit(Put(Meta(name=f"m{number}", text="1")), callback=outcomes.append)
+    blocker.execute("COMMIT")
+    blocker.close()
+    counts = [0]
+
+    def has_all() -> bool:
+        counts.append(len(outcomes))
+        return len(outcomes) == count
+
+    loop.turn_until(has_all)
+
+    assert outcomes == [None] * count
+    assert max(after - before for before, after in pairwise(counts)) <= MAX_COMPLETED_CHANGES
+    catalog.close()
+
+
 # --- a broken disk ---------------------------------------------------------------------------------------------------
 
 
-def test_full_disk_refuses_the_change_and_all_that_stands_on_it(tmp_path: Path) -> None:
-    """A change planned on top of a failed one is refused too; the catalog works again once the disk does."""
-    loop = HandTurnedLoop()
+def test_full_disk_refuses_the_change_and_all_changes_that_depend_on_it(tmp_path: Path) -> None:
+    """A change that was planned on a failed one is refused too; the catalog works again when the disk does."""
+    loop = ManualLoop()
     catalog = SqliteCatalog.open(tmp_path / "catalog.db", loop.post, connection_class=SmallDisk)
     disk = catalog._connection
     assert isinstance(disk, SmallDisk)
@@ -533,17 +560,17 @@ def test_full_disk_refuses_the_change_and_all_that_stands_on_it(tmp_path: Path) 
     loop.turn_until(lambda: len(outcomes) == 2)
 
     assert [type(outcome) for outcome in outcomes] == [StorageFull, StorageFull]
-    assert catalog.planned.find_hub(namespace.name, "other") is None
-    assert set(catalog.planned.items()) == set(catalog.view.items())
+    assert catalog.planned_view.find_hub(namespace.name, "other") is None
+    assert set(catalog.planned_view.items()) == set(catalog.view.items())
     disk.make_room()
     catalog.apply(Create(other), Create(group))
     assert catalog.view.hub(namespace.name, "other") == other
     catalog.close()
 
 
-def test_change_submitted_after_a_failure_that_is_not_yet_known_is_refused(tmp_path: Path) -> None:
-    """Until the owner learns of the failure, changes are still planned on top of it."""
-    loop = HandTurnedLoop()
+def test_change_submitted_before_a_failure_is_known_is_refused(tmp_path: Path) -> None:
+    """Until the owner's thread learns of the failure, changes are still planned on it."""
+    loop = ManualLoop()
     catalog = SqliteCatalog.open(tmp_path / "catalog.db", loop.post, connection_class=SmallDisk)
     disk = catalog._connection
     assert isinstance(disk, SmallDisk)
@@ -558,13 +585,13 @@ def test_change_submitted_after_a_failure_that_is_not_yet_known_is_refused(tmp_p
     loop.turn_until(lambda: len(outcomes) == 2)
 
     assert [type(outcome) for outcome in outcomes] == [StorageFull, StorageFull]
-    assert catalog.planned.meta("late") is None
+    assert catalog.planned_view.meta("late") is None
     catalog.apply(Put(Meta(name="late", text="x")))
     catalog.close()
 
 
-def test_value_that_no_column_holds_is_refused_and_the_writer_lives(catalog: SqliteCatalog) -> None:
-    """A number beyond 64 bits, a lone surrogate: a client's fault must not stop the catalog."""
+def test_value_that_cannot_be_stored_is_refused_and_the_writer_continues(catalog: SqliteCatalog) -> None:
+    """A number beyond 64 bits or a lone surrogate of a client must not stop the catalog."""
     _, hub = with_hub(catalog)
 
     with pytest.raises(StorageFull):
@@ -576,7 +603,7 @@ def test_value_that_no_column_holds_is_refused_and_the_writer_lives(catalog: Sql
     assert catalog.view.group_offsets("ns1234", "g") == [an_offset(hub, 2**63 - 1)]
 
 
-def test_queue_is_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_queue_of_changes_is_limited(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A disk that hangs must slow the callers down, not fill the memory."""
     path = tmp_path / "catalog.db"
     catalog = a_catalog(path)
@@ -598,8 +625,8 @@ def test_queue_is_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert len(list(catalog.view.items())) >= 10
 
 
-def test_catalog_file_is_for_its_owner_alone(tmp_path: Path) -> None:
-    """It holds every key of every rule."""
+def test_catalog_file_is_readable_only_by_its_owner(tmp_path: Path) -> None:
+    """It contains the keys of all rules."""
     path = tmp_path / "catalog.db"
     catalog = a_catalog(path)
     with_hub(catalog)
@@ -611,7 +638,7 @@ def test_catalog_file_is_for_its_owner_alone(tmp_path: Path) -> None:
 
 
 def rows_left(catalog: SqliteCatalog) -> dict[str, int]:
-    """Row count of each table, read over the catalog's own connection while its writer is idle."""
+    """The number of rows of each table, read over the catalog's own connection while its writer is idle."""
     counts = {
         table.name: catalog._connection.execute(f"SELECT count(*) FROM {table.name}").fetchone()[0]
         for table in TABLES.values()

@@ -1,4 +1,4 @@
-"""Memory and disk agree: whatever is done to a catalog, its tables hold exactly what its view shows."""
+"""Memory and disk agree: after any changes, the tables of a catalog contain exactly what its view shows."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,12 +21,12 @@ Act = Callable[[SqliteCatalog, Namespace, Hub], list[Step]]
 
 
 def creation(hub: Hub, namespace: Namespace) -> list[Step]:
-    """A new hub under the name of another."""
+    """A new hub with the name of another."""
     fresh, group = a_hub_and_group(hub.name, namespace=namespace)
     return [Create(fresh), Create(group)]
 
 
-# What can happen to a hub of a namespace; the hub is the one there is, else one that was never created.
+# Changes of a hub of a namespace; the hub is the existing one, or one that was never created.
 ACTS: dict[str, Act] = {
     "create namespace": lambda catalog, namespace, hub: [Create(namespace), Create(a_rule(namespace, "root"))],
     "create hub": lambda catalog, namespace, hub: creation(hub, namespace),
@@ -58,7 +58,7 @@ ACTS: dict[str, Act] = {
     "replace hub": lambda catalog, namespace, hub: [
         Delete(hub), *creation(hub, namespace),
     ],
-    "finish deletions": lambda catalog, namespace, hub: [*map(Drop, catalog.planned.deletions())],
+    "finish deletions": lambda catalog, namespace, hub: [*map(Drop, catalog.planned_view.deletions())],
 }  # fmt: skip
 
 NAMESPACES = ["first1", "Second"]
@@ -80,19 +80,21 @@ FULL = [
     ),
     together=st.booleans(),
 )
-def test_tables_hold_what_the_view_shows(acts: list[tuple[str, str, str]], together: bool) -> None:
-    """Cascades are done twice, by foreign keys and in memory: they must never differ."""
+def test_tables_contain_what_the_view_shows(acts: list[tuple[str, str, str]], together: bool) -> None:
+    """Deletions cascade twice, by foreign keys and in memory: the results must be equal."""
     catalog = a_catalog()
 
     for act, namespace_name, hub_name in [*FULL, *acts]:
-        namespace = catalog.planned.find_namespace(namespace_name) or a_namespace(namespace_name)
-        hub = catalog.planned.find_hub(namespace_name, hub_name) or a_hub_and_group(hub_name, namespace=namespace)[0]
+        namespace = catalog.planned_view.find_namespace(namespace_name) or a_namespace(namespace_name)
+        hub = (
+            catalog.planned_view.find_hub(namespace_name, hub_name) or a_hub_and_group(hub_name, namespace=namespace)[0]
+        )
         with suppress(NotFound, AlreadyExists):
             steps = ACTS[act](catalog, namespace, hub)
             catalog.submit(*steps) if together else catalog.apply(*steps)
     catalog.apply()
 
-    assert set(catalog.view.items()) == set(catalog.planned.items()) == set(stored(catalog))
+    assert set(catalog.view.items()) == set(catalog.planned_view.items()) == set(stored(catalog))
     catalog.close()
 
 

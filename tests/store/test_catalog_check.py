@@ -1,4 +1,4 @@
-"""The offline check of the catalog: sound files pass, every kind of damage is reported."""
+"""The offline check of the catalog: intact files pass, and every kind of damage is reported."""
 
 from pathlib import Path
 
@@ -28,8 +28,8 @@ def damage(path: Path, statement: str) -> None:
     connection.close()
 
 
-def test_sound_catalog_has_no_findings_and_is_not_changed(path: Path) -> None:
-    """A check-up must be safe to run at any time."""
+def test_intact_catalog_has_no_findings_and_is_not_changed(path: Path) -> None:
+    """The check must be safe at any time."""
     before = path.read_bytes()
 
     assert check_catalog(path) == []
@@ -56,8 +56,8 @@ def test_damage_is_reported(path: Path, statement: str, finding: str) -> None:
     assert any(finding in sentence for sentence in findings)
 
 
-def test_flipped_pages_are_found(path: Path) -> None:
-    """SQLite's own check sees what no query may."""
+def test_flipped_pages_are_detected(path: Path) -> None:
+    """SQLite's own check finds damage that no query reads."""
     content = bytearray(path.read_bytes())
     for at in range(4096 * 2 + 8, len(content), 4096):
         content[at : at + 16] = b"\xff" * 16
@@ -66,8 +66,8 @@ def test_flipped_pages_are_found(path: Path) -> None:
     assert check_catalog(path) != []
 
 
-def test_index_that_disagrees_with_its_table_is_found(path: Path) -> None:
-    """A damage that no query of ours would notice."""
+def test_index_that_differs_from_its_table_is_detected(path: Path) -> None:
+    """No query of the node would detect this damage."""
     connection = open_connection(path)
     connection.execute("PRAGMA writable_schema = ON")
     connection.execute(
@@ -82,7 +82,7 @@ def test_index_that_disagrees_with_its_table_is_found(path: Path) -> None:
 
 
 def test_path_that_cannot_be_opened_is_reported(tmp_path: Path) -> None:
-    """A folder where the file should be."""
+    """There is a folder in place of the file."""
     assert "cannot be" in check_catalog(tmp_path)[0]
 
 
@@ -96,8 +96,8 @@ def test_missing_file_or_other_file_is_reported(tmp_path: Path) -> None:
     assert not absent.exists()
 
 
-def test_file_of_an_older_version_is_sound(tmp_path: Path) -> None:
-    """It comes up on the next start; that is no damage."""
+def test_file_of_an_older_version_is_intact(tmp_path: Path) -> None:
+    """The next start migrates it; that is no damage."""
     old = tmp_path / "old.db"
     connection = open_connection(old)
     migrate(connection, str(old), MIGRATIONS[:1])

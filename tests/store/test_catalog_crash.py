@@ -1,4 +1,4 @@
-"""A node that dies: every acknowledged write survives, and no hub exists by half."""
+"""A node that is killed: every acknowledged write survives, and no hub exists in part."""
 
 import os
 import shutil
@@ -65,7 +65,7 @@ ACKNOWLEDGED_PER_ROUND = 400
 
 
 def run_and_kill(path: Path, first: int) -> list[list[str]]:
-    """Let a writer run until it has acknowledged enough, then kill it in the middle of its work."""
+    """Run a writer until it has acknowledged enough changes, then kill it while it works."""
     process = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(path), str(first)], stdout=subprocess.PIPE, text=True, bufsize=1
     )
@@ -79,7 +79,7 @@ def run_and_kill(path: Path, first: int) -> list[list[str]]:
 
 
 def test_killed_writer_loses_nothing_it_acknowledged(tmp_path: Path) -> None:
-    """kill -9 in the middle of writing, several times over."""
+    """The writer is killed with kill -9 several times while it writes."""
     path = tmp_path / "catalog.db"
     catalog = a_catalog(path)
     with_hub(catalog)
@@ -130,7 +130,7 @@ class Life:
         ]
 
     def cut_power(self, folder: Path) -> tuple[SqliteCatalog, LocalEngine]:
-        """What a restart finds: the files as they lie on disk while the first process still has them open."""
+        """The files that a restart finds: they are copied while the first process still has them open."""
         shutil.copytree(self.folder, folder, ignore=shutil.ignore_patterns("*-shm"))
         return a_catalog(folder / "catalog.db"), an_engine(folder)
 
@@ -147,8 +147,8 @@ STEPS = 11
 
 
 @pytest.mark.parametrize("cut_after", range(STEPS + 1))
-def test_cut_at_any_step_leaves_no_half_hub(tmp_path: Path, cut_after: int) -> None:
-    """After the restart and the deletions that are pending, logs belong to hubs and hubs are whole."""
+def test_cut_at_any_step_leaves_no_incomplete_hub(tmp_path: Path, cut_after: int) -> None:
+    """After the restart and the pending deletions, every log belongs to a hub, and every hub is complete."""
     (tmp_path / "before").mkdir()
     life = Life(tmp_path / "before")
     steps = life.steps()

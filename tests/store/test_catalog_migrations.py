@@ -1,4 +1,4 @@
-"""Schema steps: old files come up with all they hold, newer and foreign ones are left alone."""
+"""Schema migrations: files of older versions are migrated with all content, newer and foreign files are not touched."""
 
 import sqlite3
 from pathlib import Path
@@ -13,7 +13,7 @@ from hubmere.store.catalog.sqlite import open_connection
 from hubmere.store.catalog.view import Put
 from store.catalog_builders import a_catalog, an_offset, with_hub
 
-# A catalog of version 1, by hand: bodies with the properties of that version, and one unknown property.
+# A catalog of version 1, written by hand: bodies with the properties of that version, and one unknown property.
 OLD_ROWS = """
 INSERT INTO namespaces VALUES ('hubmere', '{"name":"Hubmere","tier":"Standard","capacity":2,"later":1}');
 INSERT INTO hubs VALUES ('u1', 'hubmere', 'orders',
@@ -34,8 +34,8 @@ def an_old_file(path: Path, version: int = 1) -> Path:
 
 
 @pytest.mark.parametrize("version", range(1, len(MIGRATIONS) + 1))
-def test_file_of_every_older_version_comes_up_with_all_it_holds(tmp_path: Path, version: int) -> None:
-    """An update of the program must not cost a hub or a key."""
+def test_file_of_every_older_version_is_migrated_with_all_content(tmp_path: Path, version: int) -> None:
+    """An update of the program must not lose a hub or a key."""
     path = an_old_file(tmp_path / "catalog.db", version)
 
     catalog = a_catalog(path)
@@ -50,8 +50,8 @@ def test_file_of_every_older_version_comes_up_with_all_it_holds(tmp_path: Path, 
     catalog.close()
 
 
-def test_file_that_came_up_stays_up(tmp_path: Path) -> None:
-    """The second start finds nothing to do."""
+def test_migrated_file_needs_no_further_migration(tmp_path: Path) -> None:
+    """The second start changes nothing."""
     path = an_old_file(tmp_path / "catalog.db")
     a_catalog(path).close()
 
@@ -75,7 +75,7 @@ def test_new_file_has_a_table_for_every_kind(tmp_path: Path) -> None:
 
 
 def test_audit_table_of_older_versions_is_dropped(tmp_path: Path) -> None:
-    """The audit log is a file; the table that older versions filled must not keep its rows for ever."""
+    """The audit log is a file; rows of the old table must not stay for ever."""
     path = an_old_file(tmp_path / "catalog.db", version=5)
     connection = open_connection(path)
     connection.execute("INSERT INTO audit (at_ms, actor, action, resource) VALUES (1, 'me', 'create', 'x')")
@@ -88,8 +88,8 @@ def test_audit_table_of_older_versions_is_dropped(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_step_that_fails_leaves_the_file_at_the_step_before(tmp_path: Path) -> None:
-    """A step and its number are one transaction."""
+def test_failed_migration_step_leaves_the_previous_version(tmp_path: Path) -> None:
+    """A step and its version number are written in one transaction."""
     connection = open_connection(tmp_path / "catalog.db")
     broken = (*MIGRATIONS[:1], "CREATE TABLE half (x INTEGER) STRICT; CREATE TABLE hubs (x INTEGER) STRICT;")
 
@@ -104,8 +104,8 @@ def test_step_that_fails_leaves_the_file_at_the_step_before(tmp_path: Path) -> N
     connection.close()
 
 
-def test_file_of_a_newer_version_is_refused_untouched(tmp_path: Path) -> None:
-    """Going back is for a backup, not for a guess."""
+def test_file_of_a_newer_version_is_refused_unchanged(tmp_path: Path) -> None:
+    """To go back to an older version, a backup is needed."""
     path = tmp_path / "catalog.db"
     catalog = a_catalog(path)
     with_hub(catalog)
@@ -121,8 +121,8 @@ def test_file_of_a_newer_version_is_refused_untouched(tmp_path: Path) -> None:
     assert str(path) in str(refusal.value)
 
 
-def test_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
-    """A wrong path must not be overwritten."""
+def test_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
+    """A file at a wrong path must not be overwritten."""
     path = tmp_path / "catalog.db"
     path.write_text("this is a diary, not a catalog\n" * 100)
 
@@ -133,7 +133,7 @@ def test_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
 
 
 def test_missing_folder_is_reported(tmp_path: Path) -> None:
-    """The operator sees the path, not a traceback."""
+    """The operator gets the path, not a traceback."""
     with pytest.raises(CatalogUnusable) as refusal:
         a_catalog(tmp_path / "absent" / "catalog.db")
 
@@ -141,7 +141,7 @@ def test_missing_folder_is_reported(tmp_path: Path) -> None:
 
 
 def test_unreadable_row_is_reported(tmp_path: Path) -> None:
-    """A node that silently drops a hub would lose its events."""
+    """A node that ignores a hub without an error would lose its events."""
     path = an_old_file(tmp_path / "catalog.db", len(MIGRATIONS))
     connection = open_connection(path)
     connection.execute("UPDATE hubs SET body = '{\"name\":'")
@@ -151,8 +151,8 @@ def test_unreadable_row_is_reported(tmp_path: Path) -> None:
         a_catalog(path)
 
 
-def test_meta_survives_under_its_name(tmp_path: Path) -> None:
-    """The node's id and admin token are facts of the folder."""
+def test_metadata_of_the_catalog_survives_a_restart(tmp_path: Path) -> None:
+    """The node's id and the administrator's token are stored in the data folder."""
     path = tmp_path / "catalog.db"
     catalog = a_catalog(path)
     catalog.apply(Put(Meta(name="admin-token", text="x")))

@@ -1,4 +1,4 @@
-"""What a node believed of the time before it was stopped, and what that means at the next start."""
+"""The time that a node has stored before its stop, and how the next start uses it."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ class Boot(Files):
         return self._name
 
 
-def test_in_the_same_boot_the_time_since_then_is_known(tmp_path: Path) -> None:
+def test_time_since_the_stop_is_known_in_the_same_boot(tmp_path: Path) -> None:
     """Both clocks continue as if the node had not been stopped."""
     write_anchors(tmp_path, Boot("one"), KEPT)
 
@@ -32,7 +32,7 @@ def test_in_the_same_boot_the_time_since_then_is_known(tmp_path: Path) -> None:
     [(1_000_000 + DAY_MS, 1_000_000 + DAY_MS), (1_000_000 + 3_650 * DAY_MS, 1_000_000), (5_000, 1_000_000)],
     ids=["a day later", "ten years later", "before"],
 )
-def test_after_a_reboot_a_plausible_time_is_believed_but_not_by_retention(
+def test_plausible_time_after_a_reboot_is_used_but_not_for_retention(
     tmp_path: Path, wall_ms: int, believed_ms: int
 ) -> None:
     """It is unknown how long the machine was off; retention waits until the time is confirmed."""
@@ -44,8 +44,8 @@ def test_after_a_reboot_a_plausible_time_is_believed_but_not_by_retention(
 
 
 @pytest.mark.parametrize("content", ["", "{}", "null", '{"boot": 1, "stamps": [1], "retention": [1, 2]}'])
-def test_a_file_that_cannot_be_read_is_no_obstacle(tmp_path: Path, content: str) -> None:
-    """The machine's clock is all there is then."""
+def test_unreadable_file_does_not_prevent_the_start(tmp_path: Path, content: str) -> None:
+    """Then only the machine's clock is available."""
     (tmp_path / CLOCK_FILE).write_text(content)
 
     assert read_anchors(tmp_path, Boot("one"), Anchor(5, 5.0)) is None

@@ -1,4 +1,4 @@
-"""Group commit with real threads: rounds, order, and one move per partition."""
+"""Group commit with real threads: rounds, order, and one move of the committed end per partition."""
 
 import errno
 import queue
@@ -18,7 +18,7 @@ PATIENCE_S = 60.0
 
 
 class ThreadedOwner:
-    """An owner's thread that other threads reach through a queue."""
+    """An owner's thread with a queue for the calls of other threads."""
 
     def __init__(self) -> None:
         self._turns: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -36,7 +36,7 @@ class ThreadedOwner:
 
 
 class GatedFiles(Files):
-    """Real files whose flush waits until the test lets it through."""
+    """Real files whose flush waits until the test allows it."""
 
     def __init__(self) -> None:
         self.gate = threading.Semaphore(0)
@@ -51,8 +51,8 @@ class GatedFiles(Files):
         Files.fdatasync(fd)
 
 
-def test_everything_written_during_a_round_is_in_the_next(tmp_path: Path) -> None:
-    """At most one round runs at a time, and the next covers all waiting appends: two flushes for eleven appends."""
+def test_appends_during_a_round_are_committed_by_the_next(tmp_path: Path) -> None:
+    """One round runs at a time, and the next one covers all waiting appends: eleven appends need two flushes."""
     owner, files = ThreadedOwner(), GatedFiles()
     files.gate.release(1_000)
     engine = LocalEngine(tmp_path, post=owner.post, files=files)
@@ -79,8 +79,8 @@ def test_everything_written_during_a_round_is_in_the_next(tmp_path: Path) -> Non
     engine.close()
 
 
-def test_rounds_of_many_partitions_keep_each_ones_order(tmp_path: Path) -> None:
-    """Parallel flushes, one move per partition and round, receipts in the order of their appends."""
+def test_rounds_of_many_partitions_keep_the_order_of_each(tmp_path: Path) -> None:
+    """Flushes run in parallel; a round moves each partition once, and receipts complete in the order of appends."""
     owner = ThreadedOwner()
     engine = LocalEngine(tmp_path, post=owner.post)
     logs = [engine.open_now(log_id("hub", number), LogConfig()) for number in range(12)]
@@ -105,8 +105,8 @@ def test_rounds_of_many_partitions_keep_each_ones_order(tmp_path: Path) -> None:
     engine.close()
 
 
-def test_closing_finishes_what_is_under_way(tmp_path: Path) -> None:
-    """A stop acknowledges durable appends, without a running loop."""
+def test_closing_completes_pending_appends(tmp_path: Path) -> None:
+    """A stop acknowledges durable appends, without a running event loop."""
     owner = ThreadedOwner()
     engine = LocalEngine(tmp_path, post=owner.post)
     log = engine.open_now(log_id("hub", 0), LogConfig())
@@ -121,8 +121,8 @@ def test_closing_finishes_what_is_under_way(tmp_path: Path) -> None:
     again.close()
 
 
-def test_a_writer_that_appends_from_its_receipt_does_not_hold_the_turn(tmp_path: Path) -> None:
-    """Without a flush, a chain of appends must still return to the owner's loop."""
+def test_writer_that_appends_in_its_receipt_callback_does_not_block_the_turn(tmp_path: Path) -> None:
+    """Without flushes, a chain of appends must still return to the event loop."""
     owner = ThreadedOwner()
     engine = LocalEngine(tmp_path, post=owner.post, durability="os")
     log = engine.open_now(log_id("hub", 0), LogConfig())
@@ -142,7 +142,7 @@ def test_a_writer_that_appends_from_its_receipt_does_not_hold_the_turn(tmp_path:
 
 
 def test_a_round_of_many_files_is_one_flush_of_the_file_system() -> None:
-    """One journal commit instead of one per file; if it fails, none of the files may count as durable."""
+    """This needs one journal commit instead of one per file; if it fails, none of the files counts as durable."""
     files, owner = FaultyFiles(), Owner()
     files.make_directory(Path("/data"))
     engine = an_engine(Path("/data"), owner, files)

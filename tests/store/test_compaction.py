@@ -1,4 +1,4 @@
-"""Compaction: the last event of each key stays, where it was."""
+"""Compaction: the last event of each key stays, with its sequence number."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ class LogHarness:
         self.owner.run()
 
     def compact(self, now_ms: int = 2_000) -> int:
-        """Roll, write a recovery point, compact."""
+        """Roll the log, write a recovery point, and compact."""
         self.log.apply_retention(now_ms + 100 * 24 * HOUR_MS)
         self.owner.run()
         self.engine.maintain(now_ms)
@@ -42,7 +42,7 @@ class LogHarness:
 
 
 def contents(log: LocalLog) -> list[tuple[int, bytes | None, bool]]:
-    """Sequence number, key and whether there is a value, of every event that is left."""
+    """Sequence number, key, and whether there is a value, for every remaining event."""
     return [
         (header.base_sequence_number + record.sequence_delta, record.key, record.has_value)
         for header, body in everything(log)
@@ -50,8 +50,8 @@ def contents(log: LocalLog) -> list[tuple[int, bytes | None, bool]]:
     ]
 
 
-def test_only_the_last_event_of_each_key_stays(tmp_path: Path) -> None:
-    """A reader from the start gets the present state, and sequence numbers have not moved."""
+def test_only_the_last_event_of_each_key_is_kept(tmp_path: Path) -> None:
+    """A reader from the start gets the current state, and sequence numbers have not changed."""
     harness = LogHarness(tmp_path)
     for step in range(30):
         harness.publish((b"k%d" % (step % 3), b"v" * 30), (b"only-%d" % step, b"w"))
@@ -66,8 +66,8 @@ def test_only_the_last_event_of_each_key_stays(tmp_path: Path) -> None:
     assert harness.log.state.committed == 61
 
 
-def test_reads_and_starts_step_over_the_gaps(tmp_path: Path) -> None:
-    """Every sequence number stays a valid start; reading returns the remaining events from there."""
+def test_reads_and_start_positions_skip_the_gaps(tmp_path: Path) -> None:
+    """Every sequence number is still a valid start; reading returns the remaining events after it."""
     harness = LogHarness(tmp_path)
     for _ in range(40):
         harness.publish((b"same", b"v" * 50))
@@ -81,8 +81,8 @@ def test_reads_and_starts_step_over_the_gaps(tmp_path: Path) -> None:
         assert harness.log.find(Position.offset(sequence, inclusive=True)) == sequence
 
 
-def test_what_is_left_is_the_same_after_a_restart(tmp_path: Path) -> None:
-    """Gaps are no damage; indexes of rewritten segments fit them."""
+def test_compacted_log_is_the_same_after_a_restart(tmp_path: Path) -> None:
+    """Gaps are not damage, and the indexes match the rewritten segments."""
     harness = LogHarness(tmp_path)
     for step in range(60):
         harness.publish((b"k%d" % (step % 4), b"v" * 30), (b"k%d" % (step % 7), b"w" * 30))
@@ -95,8 +95,8 @@ def test_what_is_left_is_the_same_after_a_restart(tmp_path: Path) -> None:
     assert harness.log.state.committed == 120
 
 
-def test_tombstones_stay_until_every_reader_can_have_seen_them(tmp_path: Path) -> None:
-    """A deletion that vanished too early would leave readers with the deleted value."""
+def test_tombstones_are_kept_for_their_retention_time(tmp_path: Path) -> None:
+    """Otherwise a slow reader would keep the deleted value."""
     harness = LogHarness(tmp_path, tombstone_retention_ms=HOUR_MS)
     harness.publish((b"gone", b"value" * 30))
     harness.publish((b"gone", None))
@@ -127,8 +127,8 @@ def test_compressed_batches_are_rewritten_uncompressed(tmp_path: Path) -> None:
     assert (1, b"b", True) in contents(harness.log)
 
 
-def test_events_of_aborted_transactions_go_and_hide_nothing(tmp_path: Path) -> None:
-    """An aborted write must not take the committed value of its key away."""
+def test_events_of_aborted_transactions_are_removed_and_replace_no_others(tmp_path: Path) -> None:
+    """An aborted write must not remove the committed value of its key."""
     harness = LogHarness(tmp_path)
     harness.publish((b"k", b"kept"))
     harness.publish((b"k", b"aborted"), attributes=0x10, producer=(9, 0, 0))
@@ -154,8 +154,8 @@ def test_an_open_transaction_is_not_compacted(tmp_path: Path) -> None:
     assert harness.compact() == 0
 
 
-def test_keys_beyond_one_pass_wait_for_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory is bounded; a few passes reach the same end."""
+def test_keys_that_exceed_one_pass_are_compacted_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is limited; a few passes give the same result."""
     monkeypatch.setattr(compaction, "MAX_KEYS", 8)
     harness = LogHarness(tmp_path)
     for step in range(60):
@@ -178,8 +178,8 @@ def test_events_without_a_key_are_refused(tmp_path: Path) -> None:
         harness.log.append(a_batch(events=[(b"k", b""), (None, b"v")]), 1_000)
 
 
-def test_segments_younger_than_the_lag_are_left_alone(tmp_path: Path) -> None:
-    """A reader that keeps within the lag sees every event."""
+def test_segments_younger_than_the_lag_are_not_compacted(tmp_path: Path) -> None:
+    """A reader within the lag sees every event."""
     harness = LogHarness(tmp_path, min_compaction_lag_ms=HOUR_MS)
     for _ in range(40):
         harness.publish((b"same", b"v" * 50))
@@ -188,8 +188,8 @@ def test_segments_younger_than_the_lag_are_left_alone(tmp_path: Path) -> None:
     assert harness.compact(1_001 + HOUR_MS) > 0
 
 
-def test_a_segment_that_went_meanwhile_is_not_brought_back(tmp_path: Path) -> None:
-    """Rewriting runs on another thread; the log may be trimmed meanwhile."""
+def test_segment_that_was_deleted_meanwhile_is_not_restored(tmp_path: Path) -> None:
+    """Rewriting runs on another thread; the log may be trimmed at the same time."""
     harness = LogHarness(tmp_path)
     for _ in range(40):
         harness.publish((b"same", b"v" * 50))

@@ -42,14 +42,14 @@ def unrecovered(engine: LocalEngine, owner: Owner) -> list[LogId]:
 
 
 def test_logs_without_a_recovery_point_at_their_end_are_found() -> None:
-    """The others need no recovery: the node does not open them before they are used."""
+    """The other logs need no recovery: the node opens them when they are used."""
     owner = Owner()
     engine = an_engine(ROOT, owner, a_crashed_disk())
 
     assert unrecovered(engine, owner) == LOGS[:2]
 
 
-def test_nothing_is_to_be_recovered_after_a_clean_stop() -> None:
+def test_clean_stop_leaves_no_log_to_recover() -> None:
     """Every log is sealed, whether it was written or not."""
     files, owner = a_crashed_disk(), Owner()
     first = an_engine(ROOT, owner, files)
@@ -68,7 +68,7 @@ def test_nothing_is_to_be_recovered_after_a_clean_stop() -> None:
 
 @pytest.mark.parametrize("calls", range(1, 12))
 def test_crash_during_recovery_loses_nothing(calls: int) -> None:
-    """The next start begins again: cut after each of the first writes, nothing acknowledged is missing."""
+    """The next start recovers again: after a cut at each of the first writes no acknowledged event is missing."""
     files = a_crashed_disk()
     left = calls
 
@@ -88,7 +88,7 @@ def test_crash_during_recovery_loses_nothing(calls: int) -> None:
 
 
 def test_log_exists_from_its_first_use_until_it_is_deleted() -> None:
-    """Also in the eyes of the next start."""
+    """The next start sees the same."""
     files = MemoryFiles()
     engine = an_engine(ROOT, Owner(), files)
     before = engine.exists(LOGS[0])
@@ -103,8 +103,8 @@ def test_log_exists_from_its_first_use_until_it_is_deleted() -> None:
     assert [again.exists(log) for log in LOGS] == [True, False, False, False]
 
 
-def test_many_logs_are_sealed_by_a_stop(tmp_path: Path) -> None:
-    """In several threads; the next start has nothing to scan."""
+def test_stop_seals_many_logs(tmp_path: Path) -> None:
+    """It uses several threads; the next start scans nothing."""
     owner = Owner()
     engine = LocalEngine(tmp_path, post=owner.post)
     logs = [engine.open_now(log_id("hub", number), LogConfig()) for number in range(40)]
@@ -130,10 +130,10 @@ def test_many_logs_are_sealed_by_a_stop(tmp_path: Path) -> None:
         (64, 64, 32, None),
     ],
 )
-def test_open_files_follow_the_limit_of_the_process(
+def test_number_of_open_files_follows_the_limit_of_the_process(
     monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, expected: int, raised: int | None
 ) -> None:
-    """Half of the process limit; the soft limit is raised to the hard limit."""
+    """The pool uses half of the limit; the soft limit is raised to the hard limit."""
     changes: list[int] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: changes.append(limits[0]))
@@ -142,8 +142,8 @@ def test_open_files_follow_the_limit_of_the_process(
     assert changes == ([] if raised is None else [raised])
 
 
-def test_limit_that_may_not_be_raised_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A container may forbid it."""
+def test_limit_that_cannot_be_raised_is_used_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container may not allow it."""
 
     def refuse(_: int, _limits: tuple[int, int]) -> None:
         raise ValueError("not allowed")

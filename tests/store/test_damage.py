@@ -1,10 +1,10 @@
-"""The registry of damaged ranges: named once, counted, bounded, forgotten with the events."""
+"""The registry of damaged ranges: each is logged once, counted, limited in number, and removed with its events."""
 
 import logging
 
 import pytest
 
-from hubmere.model.damage import DamagedRange, DamageKind
+from hubmere.model.monitoring.damage import DamagedRange, DamageKind
 from hubmere.store.recovery.damage_registry import MAX_RANGES_PER_LOG, DamageRegistry
 
 
@@ -16,7 +16,7 @@ def a_range(first: int = 5, after: int = 8, *, log: str = "hub-0") -> DamagedRan
 
 
 def test_a_damaged_range_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Every reader reports damage; the operator needs one line."""
+    """Every reader reports the damage; the operator needs one line."""
     registry = DamageRegistry()
 
     with caplog.at_level(logging.ERROR):
@@ -29,8 +29,8 @@ def test_a_damaged_range_is_logged_once(caplog: pytest.LogCaptureFixture) -> Non
     assert "00000000000000000000.log bytes 100 to 400" in line
 
 
-def test_ranges_go_with_the_events_that_retention_removes() -> None:
-    """An alarm about events that would be gone anyway must end."""
+def test_damaged_ranges_are_removed_with_events_that_retention_deletes() -> None:
+    """Damage of events that are deleted anyway must no longer be reported."""
     registry = DamageRegistry()
     registry.report(a_range(5, 8))
     registry.report(a_range(20, 21))
@@ -42,8 +42,8 @@ def test_ranges_go_with_the_events_that_retention_removes() -> None:
     assert registry.is_empty
 
 
-def test_a_dying_disk_does_not_fill_the_memory() -> None:
-    """The list is bounded; the count is not."""
+def test_number_of_damaged_ranges_is_limited() -> None:
+    """A failing disk must not fill the memory; the count is still exact."""
     registry = DamageRegistry()
 
     for number in range(MAX_RANGES_PER_LOG + 50):

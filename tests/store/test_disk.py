@@ -1,4 +1,4 @@
-"""How full a disk is: two marks, each with a little slack before it ends."""
+"""Free space of a disk: two thresholds, each with some hysteresis."""
 
 from pathlib import Path
 
@@ -37,16 +37,16 @@ def a_watch(disk: Disk) -> DiskMonitor:
         (0, DiskLevel.FULL),
     ],
 )
-def test_a_disk_is_low_before_it_is_full(free: int, level: DiskLevel) -> None:
-    """Ten gigabytes: a warning at one, a refusal at the reserve."""
+def test_disk_is_reported_as_low_before_it_is_full(free: int, level: DiskLevel) -> None:
+    """With ten gigabytes there is a warning at one gigabyte, and a refusal at the reserve."""
     disk = Disk(10 * GB)
     disk.free = free
 
     assert a_watch(disk).measure().level is level
 
 
-def test_a_small_disk_keeps_a_small_reserve() -> None:
-    """A volume of 100 MB must not be mostly reserve."""
+def test_small_disk_has_a_small_reserve() -> None:
+    """The reserve must not use most of a volume of 100 MB."""
     disk = Disk(100 * MB)
     watch = a_watch(disk)
     disk.free = 6 * MB
@@ -56,7 +56,7 @@ def test_a_small_disk_keeps_a_small_reserve() -> None:
     assert watch.measure().level is DiskLevel.FULL
 
 
-def test_a_disk_at_a_mark_does_not_flap() -> None:
+def test_state_does_not_alternate_at_a_threshold() -> None:
     """A state ends when there is a quarter more free space."""
     disk = Disk(10 * GB)
     watch = a_watch(disk)
@@ -68,8 +68,8 @@ def test_a_disk_at_a_mark_does_not_flap() -> None:
     assert levels == [DiskLevel.FULL, DiskLevel.FULL, DiskLevel.LOW, DiskLevel.LOW, DiskLevel.NORMAL]
 
 
-def test_the_sentence_says_how_much_is_left() -> None:
-    """Operators and refused clients read the same."""
+def test_message_names_the_free_space() -> None:
+    """Operators and refused clients get the same text."""
     disk = Disk(10 * GB)
     disk.free = 12 * MB
 

@@ -1,4 +1,4 @@
-"""Full disks, failing flushes and flipped bytes: refused, named, survived."""
+"""Full disks, failed flushes and flipped bytes: appends are refused, damage is reported, and the log survives."""
 
 import errno
 from pathlib import Path
@@ -9,7 +9,7 @@ from hubmere.model.errors import CorruptBatch, PartitionOffline, StorageFull
 from hubmere.model.receipt import Receipt
 from hubmere.store.local import LocalEngine
 from hubmere.store.log.log import LocalLog
-from hubmere.store.log.segment import LOG, stem
+from hubmere.store.log.segments.segment import LOG, stem
 from store.builders import LOG_0, LOG_1, Owner, a_batch, an_engine, everything, small_segments
 from store.faulty_files import FaultyFiles, Loss
 
@@ -40,7 +40,7 @@ def failing(*calls: str) -> "Switch":
 
 
 class Switch:
-    """Makes calls of some names fail while it is on."""
+    """Makes certain calls fail while it is on."""
 
     def __init__(self, calls: tuple[str, ...]) -> None:
         self._calls = calls
@@ -51,8 +51,8 @@ class Switch:
 
 
 @pytest.mark.parametrize("room", range(0, 400, 23))
-def test_a_full_disk_refuses_and_nothing_partial_is_seen(room: int) -> None:
-    """However much of a batch the disk accepts, the log has whole batches only, and reads continue."""
+def test_full_disk_refuses_appends_and_no_partial_batch_is_visible(room: int) -> None:
+    """However much of a batch the disk accepts, the log has only complete batches, and reads continue."""
     files, owner = a_disk(), Owner()
     _, log = a_log(files, owner)
     publish(log, owner, 2)
@@ -70,7 +70,7 @@ def test_a_full_disk_refuses_and_nothing_partial_is_seen(room: int) -> None:
     assert [header.base_sequence_number for header, _ in everything(log)] == list(range(2 + 4 - refused))
 
 
-def test_a_log_takes_events_again_when_there_is_room_again() -> None:
+def test_log_accepts_events_again_when_there_is_space_again() -> None:
     """No operator is needed after a full disk."""
     files, owner = a_disk(), Owner()
     _, log = a_log(files, owner)
@@ -87,7 +87,7 @@ def test_a_log_takes_events_again_when_there_is_room_again() -> None:
     assert len(everything(log)) == 13
 
 
-def test_a_partial_write_blocks_appends_until_it_is_truncated() -> None:
+def test_partial_write_blocks_appends_until_it_is_truncated() -> None:
     """A torn batch in the middle of a file would end the log at the next restart."""
     files, owner = a_disk(), Owner()
     _, log = a_log(files, owner)
@@ -106,8 +106,8 @@ def test_a_partial_write_blocks_appends_until_it_is_truncated() -> None:
     assert len(everything(again)) == 3
 
 
-def test_a_failed_roll_refuses_the_append_and_is_tried_again() -> None:
-    """The list of segments could not be written: the log stays as it was."""
+def test_failed_roll_refuses_the_append_and_is_tried_again() -> None:
+    """The list of segments could not be written, so the log has not changed."""
     files, owner = a_disk(), Owner()
     _, log = a_log(files, owner)
     publish(log, owner, 5)
@@ -124,8 +124,8 @@ def test_a_failed_roll_refuses_the_append_and_is_tried_again() -> None:
     assert len(sequences) >= 11
 
 
-def test_a_failed_flush_fails_its_receipts_and_takes_the_log_out() -> None:
-    """After a failed fsync the content of the disk is unknown: writers are refused, readers keep committed events."""
+def test_failed_flush_fails_its_receipts_and_takes_the_log_offline() -> None:
+    """After a failed fsync the content of the disk is unknown: writers are refused, readers get committed events."""
     files, owner = a_disk(), Owner()
     engine, log = a_log(files, owner)
     other = engine.open_now(LOG_1, small_segments())
@@ -146,8 +146,8 @@ def test_a_failed_flush_fails_its_receipts_and_takes_the_log_out() -> None:
     assert publish(other, owner)[0].error is None
 
 
-def test_a_log_is_verified_before_it_takes_events_again() -> None:
-    """Uncommitted bytes are truncated, committed ones verified, and the files opened again."""
+def test_offline_log_is_verified_before_it_accepts_events_again() -> None:
+    """Uncommitted bytes are truncated, committed ones are verified, and the files are opened again."""
     files, owner = a_disk(), Owner()
     engine, log = a_log(files, owner)
     publish(log, owner, 3)
@@ -167,8 +167,8 @@ def test_a_log_is_verified_before_it_takes_events_again() -> None:
     assert again.state.committed == 5
 
 
-def test_healing_waits_longer_after_each_try() -> None:
-    """A dead disk must not be hammered by every publisher."""
+def test_pause_between_attempts_to_reopen_a_log_grows() -> None:
+    """Publishers must not cause constant attempts on a broken disk."""
     files, owner = a_disk(), Owner()
     _, log = a_log(files, owner)
     publish(log, owner)
@@ -186,8 +186,8 @@ def test_healing_waits_longer_after_each_try() -> None:
     assert tries == [0, 1_000, 3_000, 7_000, 15_000]
 
 
-def test_a_producer_can_repeat_what_a_failed_flush_has_lost() -> None:
-    """Producer state is rolled back with the log, or the retry would count as a duplicate."""
+def test_producer_can_repeat_what_a_failed_flush_has_lost() -> None:
+    """The producer state is rolled back with the log; otherwise the retry would count as a duplicate."""
     files, owner = a_disk(), Owner()
     _, log = a_log(files, owner)
     log.append(a_batch(producer=(9, 0, 0)), 1_000)
@@ -203,8 +203,8 @@ def test_a_producer_can_repeat_what_a_failed_flush_has_lost() -> None:
     assert (again.error, again.is_duplicate, again.sequence_number) == (None, False, 1)
 
 
-def test_a_flipped_byte_in_an_old_segment_is_reported_and_never_served() -> None:
-    """Readers skip only the broken batch; everything around it is served, and nothing is truncated."""
+def test_flipped_byte_in_an_old_segment_is_reported_and_never_served() -> None:
+    """Readers skip only the damaged batch; all other batches are served, and nothing is truncated."""
     files, owner = a_disk(), Owner()
     engine, log = a_log(files, owner)
     publish(log, owner, 20)
@@ -226,8 +226,8 @@ def test_a_flipped_byte_in_an_old_segment_is_reported_and_never_served() -> None
     assert damaged.place == f"{stem(0)}{LOG} bytes {2 * batch} to {3 * batch}"
 
 
-def test_a_disk_that_cannot_read_refuses_the_read_only() -> None:
-    """One bad sector is no reason to fall over."""
+def test_read_error_of_the_disk_refuses_only_that_read() -> None:
+    """One bad sector must not take the log offline."""
     files, owner = a_disk(), Owner()
     _, log = a_log(files, owner)
     publish(log, owner, 20)
@@ -240,8 +240,8 @@ def test_a_disk_that_cannot_read_refuses_the_read_only() -> None:
     assert len(everything(log)) == 20
 
 
-def test_a_checkpoint_that_fails_is_made_later() -> None:
-    """A recovery point saves time at the next start; that it could not be made harms nothing."""
+def test_failed_recovery_point_is_written_later() -> None:
+    """A recovery point only saves time at the next start, so its failure is harmless."""
     files, owner = a_disk(), Owner()
     engine, log = a_log(files, owner)
     publish(log, owner, 3)

@@ -1,12 +1,12 @@
-"""The doctor: reports damage, and repairs only what is safe to repair."""
+"""`hubmere doctor`: it reports damage, and repairs only what is safe to repair."""
 
 from pathlib import Path
 
 import pytest
 
-from hubmere.model.damage import DamageKind
+from hubmere.model.monitoring.damage import DamageKind
 from hubmere.store.doctor import Kind, check, repair
-from hubmere.store.log.segment import INDEX, LOG, stem
+from hubmere.store.log.segments.segment import INDEX, LOG, stem
 from hubmere.store.recovery.manifest import SEGMENTS
 from store.builders import LOG_0, LOG_1, Owner, a_batch, an_engine, compact, everything, small_segments
 from store.faulty_files import FaultyFiles, Loss
@@ -34,8 +34,8 @@ def a_disk(*, is_clean: bool = True) -> FaultyFiles:
     return files.after_cut(Loss.NONE)
 
 
-def test_a_sound_folder_is_called_sound() -> None:
-    """All logs are checked, compacted ones with their gaps included, and nothing changes."""
+def test_intact_folder_has_no_findings() -> None:
+    """All logs are checked, including compacted ones with their gaps, and nothing is changed."""
     files = a_disk()
     seen: list[str] = []
     before = files.calls
@@ -50,8 +50,8 @@ def test_a_sound_folder_is_called_sound() -> None:
     assert not {"write", "unlink", "rename", "truncate"} & set(files.log[before:])
 
 
-def test_logs_that_the_next_start_recovers_are_named() -> None:
-    """After a crash this is no damage, but an operator wants to know what the next start has to do."""
+def test_logs_that_the_next_start_recovers_are_listed() -> None:
+    """After a crash this is no damage, but an operator needs to know what the next start will do."""
     files, owner = FaultyFiles(), Owner()
     files.make_directory(ROOT)
     engine = an_engine(ROOT, owner, files)
@@ -68,8 +68,8 @@ def test_logs_that_the_next_start_recovers_are_named() -> None:
 
 
 @pytest.mark.parametrize("at", [3, 17, 30, 100])
-def test_a_flipped_byte_is_reported_and_left_alone(at: int) -> None:
-    """A broken old batch cannot be repaired: it is reported with its position, before and after a repair."""
+def test_flipped_byte_is_reported_and_not_repaired(at: int) -> None:
+    """A damaged old batch cannot be repaired: it is reported with its position, before and after a repair."""
     files = a_disk()
     size = files.size(FOLDER / (stem(0) + LOG)) // _batches_in_first(files)
     files.corrupt(FOLDER / (stem(0) + LOG), 10 * size + at)
@@ -83,8 +83,8 @@ def test_a_flipped_byte_is_reported_and_left_alone(at: int) -> None:
     assert left == finding
 
 
-def test_a_torn_tail_was_never_acknowledged_and_is_truncated() -> None:
-    """Behind the recovery point a broken batch is the end of the log."""
+def test_torn_tail_is_truncated() -> None:
+    """After the recovery point a damaged batch was never acknowledged, and is the end of the log."""
     files = a_disk(is_clean=False)
     last = [name for name in files.names(FOLDER) if name.endswith(LOG)][-1]
     fd = files.open(FOLDER / last, write=True)
@@ -100,7 +100,7 @@ def test_a_torn_tail_was_never_acknowledged_and_is_truncated() -> None:
     assert len(everything(log)) == 300
 
 
-def test_a_wrong_index_is_removed_and_made_again() -> None:
+def test_wrong_index_is_deleted_and_rebuilt() -> None:
     """Indexes are derived from the batches."""
     files = a_disk()
     files.corrupt(FOLDER / (stem(0) + INDEX), 5)
@@ -112,8 +112,8 @@ def test_a_wrong_index_is_removed_and_made_again() -> None:
     assert check(ROOT, files).is_sound
 
 
-def test_a_missing_segment_and_an_unreadable_list_are_reported() -> None:
-    """Damage that needs a copy is reported."""
+def test_missing_segment_and_unreadable_list_of_segments_are_reported() -> None:
+    """This damage can only be repaired from a backup."""
     files = a_disk()
     files.unlink(FOLDER / (stem(0) + LOG))
     files.corrupt(ROOT / "log" / LOG_1 / SEGMENTS, 2)
@@ -130,7 +130,7 @@ def _batches_in_first(files: FaultyFiles) -> int:
 
 
 def test_undecodable_batch_is_reported_and_skipped_after_a_repair() -> None:
-    """A Kafka consumer stops at an intact batch whose records it cannot decode; repairing lets every reader pass."""
+    """A Kafka consumer stops at an intact batch with undecodable records; after the repair every reader skips it."""
     files, owner = FaultyFiles(), Owner()
     files.make_directory(ROOT)
     files.sync_directory(Path("/"))
@@ -138,7 +138,7 @@ def test_undecodable_batch_is_reported_and_skipped_after_a_repair() -> None:
     log = engine.open_now(LOG_0, small_segments())
     undecodable = a_batch([b"two", b"three"])
     undecodable[61:] = b"\xff" * (len(undecodable) - 61)
-    undecodable[17:21] = bytes(4)  # without a checksum it passes for one that the node itself has made
+    undecodable[17:21] = bytes(4)  # A batch without a checksum counts as one that the node itself has made.
     for batch in (a_batch([b"one"]), undecodable, a_batch([b"four"])):
         log.append(batch, 1_000)
         owner.run()
@@ -151,7 +151,7 @@ def test_undecodable_batch_is_reported_and_skipped_after_a_repair() -> None:
     assert "sequence numbers 1 to 2" in str(found)
     assert mended == [found]
     assert check(ROOT, files).is_sound
-    for _ in range(2):  # also after a restart
+    for _ in range(2):  # The same holds after a restart.
         engine = an_engine(ROOT, Owner(), files)
         reopened = engine.open_now(LOG_0, small_segments())
         assert [header.base_sequence_number for header, _ in everything(reopened)] == [0, 3]

@@ -1,4 +1,4 @@
-"""Handles, locks and whole-file replacement."""
+"""File handles, locks, and atomic replacement of files."""
 
 import errno
 import multiprocessing
@@ -14,7 +14,7 @@ from store.builders import Owner, a_batch, everything
 from store.faulty_files import FaultyFiles
 
 
-def test_a_pool_closes_what_was_not_used_lately(tmp_path: Path) -> None:
+def test_pool_closes_the_least_recently_used_handles(tmp_path: Path) -> None:
     """A thousand partitions must work with a limit of a thousand descriptors, including sockets."""
     pool = HandlePool(Files(), max_open=3)
     handles = []
@@ -30,8 +30,8 @@ def test_a_pool_closes_what_was_not_used_lately(tmp_path: Path) -> None:
     pool.close_all()
 
 
-def test_a_pinned_handle_stays_open(tmp_path: Path) -> None:
-    """Another thread is flushing its descriptor."""
+def test_pinned_handle_stays_open(tmp_path: Path) -> None:
+    """Another thread may be flushing its descriptor."""
     pool = HandlePool(Files(), max_open=1)
     (tmp_path / "a").touch()
     (tmp_path / "b").touch()
@@ -45,8 +45,29 @@ def test_a_pinned_handle_stays_open(tmp_path: Path) -> None:
     pool.close_all()
 
 
-def test_a_handle_with_unsynced_writes_is_synced_before_it_is_closed() -> None:
-    """A write-back error would otherwise be lost; it is kept for the next commit."""
+def test_handle_with_unsynced_writes_stays_open_beyond_the_limit() -> None:
+    """Opening a file must not wait for the flush of another one; after its commit the file is closed."""
+    files = FaultyFiles()
+    for name in ("/a", "/b", "/c", "/d", "/e", "/f"):
+        files.close(files.open(Path(name), create=True))
+    pool = HandlePool(files, max_open=4)
+    handles = [pool.handle(Path(name), writes=True) for name in ("/a", "/b", "/c", "/d", "/e", "/f")]
+    for handle in handles[:5]:
+        files.write(handle.fd(), b"data")
+        handle.is_unsynced = True
+    open_while_unsynced = pool.open_count
+
+    for handle in handles[:5]:
+        handle.is_unsynced = False
+    handles[5].fd()
+
+    assert open_while_unsynced == 5
+    assert pool.open_count == 4
+    assert files.log.count("fdatasync") == 0
+
+
+def test_handle_with_unsynced_writes_is_synced_before_it_is_closed() -> None:
+    """A pool far above its limit closes it; a write-back error must not be lost, so the next commit reports it."""
     files = FaultyFiles()
     for name in ("/a", "/b", "/c"):
         files.close(files.open(Path(name), create=True))
@@ -67,7 +88,7 @@ def test_a_handle_with_unsynced_writes_is_synced_before_it_is_closed() -> None:
 
 
 def test_many_partitions_share_few_descriptors(tmp_path: Path) -> None:
-    """Every log works although only some of them can be open at once."""
+    """Every log works, although only some of them can be open at the same time."""
     owner = Owner()
     engine = LocalEngine(tmp_path, post=owner.post, threads=0, max_open_files=8)
     logs = [engine.open_now(log_id("hub", number), LogConfig()) for number in range(40)]
@@ -82,8 +103,8 @@ def test_many_partitions_share_few_descriptors(tmp_path: Path) -> None:
     engine.close()
 
 
-def test_a_flush_that_failed_while_a_handle_was_closed_is_not_forgotten() -> None:
-    """The pool syncs files that it closes; if that fails, the next commit must fail."""
+def test_flush_that_fails_while_a_handle_is_closed_fails_the_next_commit() -> None:
+    """The pool syncs files before it closes them."""
     files, owner = FaultyFiles(), Owner()
     files.make_directory(Path("/data"))
     engine = LocalEngine(Path("/data"), post=owner.post, threads=0, max_open_files=1, files=files)
@@ -99,16 +120,16 @@ def test_a_flush_that_failed_while_a_handle_was_closed_is_not_forgotten() -> Non
     assert kept.error is None
 
 
-def test_replacing_a_file_leaves_no_passing_name(tmp_path: Path) -> None:
-    """The old or the new content, and no temporary file."""
+def test_replacing_a_file_leaves_no_temporary_file(tmp_path: Path) -> None:
+    """After a crash the file has the old or the new content."""
     replace_file(Files(), tmp_path / "f", b"old")
     replace_file(Files(), tmp_path / "f", b"new")
 
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("f", b"new")]
 
 
-def test_a_folder_in_use_names_the_process(tmp_path: Path) -> None:
-    """Two nodes on one folder would destroy it; the operator must learn which one to stop."""
+def test_folder_in_use_is_refused_with_the_process_id(tmp_path: Path) -> None:
+    """Two nodes on one folder would destroy it; the operator must know which one to stop."""
     context = multiprocessing.get_context("spawn")
     ready, stop = context.Event(), context.Event()
     holder = context.Process(target=_hold, args=(tmp_path, ready, stop))
@@ -134,8 +155,8 @@ def _hold(folder: Path, ready: "multiprocessing.synchronize.Event", stop: "multi
     lock.release()
 
 
-def test_the_system_files_know_their_errors(tmp_path: Path) -> None:
-    """Recovery asks for files that may not be there."""
+def test_missing_files_are_reported_by_their_own_error(tmp_path: Path) -> None:
+    """Recovery opens files that may not exist."""
     with pytest.raises(FileNotFoundError):
         Files().size(tmp_path / "none")
     with pytest.raises(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Segments read by a foreign implementation: what we write is what Kafka's tools expect to find."""
+"""Segments are read by a foreign implementation: their format is the one that Kafka's tools expect."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from aiokafka.record.memory_records import MemoryRecords
 
 import hubmere.store
 from hubmere.store.engine import LogConfig
-from hubmere.store.log.segment import LOG, stem
+from hubmere.store.log.segments.segment import LOG, stem
 from store.builders import LOG_0, Owner, an_engine
 
 
@@ -27,7 +27,7 @@ def a_foreign_batch(*values: bytes, compression: int = 0) -> bytearray:
 
 
 def test_aiokafka_reads_our_segment_file(tmp_path: Path) -> None:
-    """Batches of a foreign producer, stamped by us and read from the file by the same foreign code."""
+    """Batches of a foreign producer are stamped by the log, and read from its file by the same foreign code."""
     owner = Owner()
     engine = an_engine(tmp_path, owner)
     log = engine.open_now(LOG_0, LogConfig())
@@ -46,7 +46,7 @@ def test_aiokafka_reads_our_segment_file(tmp_path: Path) -> None:
     assert found == list(zip(range(6), [9_000] * 6, [b"one", b"two", b"three"] * 2, strict=True))
 
 
-def test_the_marker_is_a_control_batch_to_aiokafka(tmp_path: Path) -> None:
+def test_marker_is_a_control_batch_for_aiokafka(tmp_path: Path) -> None:
     """Consumers must skip it and continue."""
     owner = Owner()
     engine = an_engine(tmp_path, owner)
@@ -66,8 +66,8 @@ def test_the_marker_is_a_control_batch_to_aiokafka(tmp_path: Path) -> None:
     assert [(record.key, record.offset) for record in batch] == [(b"\0\0\0\0", 0)]
 
 
-def test_what_neighbours_may_use_is_what_is_listed() -> None:
-    """The list is a promise: a new name is put here on purpose."""
+def test_exported_names_of_the_package_are_the_documented_list() -> None:
+    """Other packages may rely on the list: a new name is added here on purpose."""
     assert sorted(hubmere.store.__all__) == [
         "AbortedTransaction",
         "Catalog",

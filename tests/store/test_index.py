@@ -1,12 +1,12 @@
-"""Indexes: the bytes are Kafka's, the look-ups are those of a sorted list."""
+"""Indexes: the bytes are those of Kafka, and look-ups equal those in a sorted list."""
 
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubmere.store.log.index import AbortedEntry, OffsetIndex, TimeIndex, aborted_from_bytes
-from hubmere.store.log.segment import ABORTED_INDEX, INDEX, LOG, TIME_INDEX, stem
+from hubmere.store.log.segments.index import AbortedEntry, OffsetIndex, TimeIndex, aborted_from_bytes
+from hubmere.store.log.segments.segment import ABORTED_INDEX, INDEX, LOG, TIME_INDEX, stem
 from store.builders import LOG_0, Owner, a_batch, an_engine, small_segments
 
 ASCENDING = st.lists(st.tuples(st.integers(1, 5_000), st.integers(1, 9_000)), max_size=50).map(
@@ -17,7 +17,7 @@ ASCENDING = st.lists(st.tuples(st.integers(1, 5_000), st.integers(1, 9_000)), ma
 
 
 def test_entries_are_written_as_kafka_writes_them() -> None:
-    """Big-endian: i32 relative sequence and i32 position; i64 time and i32 relative sequence."""
+    """Big-endian: i32 relative sequence number and i32 position; i64 time and i32 relative sequence number."""
     offsets, times = OffsetIndex(), TimeIndex()
     offsets.append(5, 4_100)
     offsets.append(9, 70_000)
@@ -32,8 +32,8 @@ def test_entries_are_written_as_kafka_writes_them() -> None:
 
 
 @given(entries=ASCENDING, asked=st.integers(0, 300_000))
-def test_floors_are_those_of_a_sorted_list(entries: list[tuple[int, int]], asked: int) -> None:
-    """The last entry at or before the requested value, or the beginning."""
+def test_lookup_returns_the_last_entry_at_or_before_a_value(entries: list[tuple[int, int]], asked: int) -> None:
+    """Before the first entry it returns the beginning."""
     index = OffsetIndex()
     for sequence, position in entries:
         index.append(sequence, position)
@@ -47,12 +47,12 @@ def test_floors_are_those_of_a_sorted_list(entries: list[tuple[int, int]], asked
 
 
 @given(entries=ASCENDING, asked=st.integers(0, 300_000))
-def test_a_time_floor_is_strictly_older(entries: list[tuple[int, int]], asked: int) -> None:
+def test_time_lookup_returns_a_strictly_older_entry(entries: list[tuple[int, int]], asked: int) -> None:
     """Events with the requested time may be before the entry of that time."""
     index = TimeIndex()
     for sequence, time_ms in entries:
         index.append(time_ms, sequence)
-        index.append(time_ms, sequence + 1)  # not newer: left out
+        index.append(time_ms, sequence + 1)  # not newer, so it is omitted
 
     expected = max((sequence for sequence, time_ms in entries if time_ms < asked), default=-1)
 
@@ -61,14 +61,14 @@ def test_a_time_floor_is_strictly_older(entries: list[tuple[int, int]], asked: i
 
 
 @given(entries=st.lists(st.tuples(*[st.integers(0, 2**62)] * 4), max_size=10))
-def test_aborted_entries_survive_a_round_trip(entries: list[tuple[int, int, int, int]]) -> None:
-    """What is written is read, a torn end is left out."""
+def test_aborted_transactions_survive_a_round_trip(entries: list[tuple[int, int, int, int]]) -> None:
+    """An incomplete entry at the end is ignored."""
     written = [AbortedEntry(*entry) for entry in entries]
 
     assert aborted_from_bytes(b"".join(entry.to_bytes() for entry in written) + b"torn") == written
 
 
-def test_a_sealed_segment_has_the_files_that_kafka_expects(tmp_path: Path) -> None:
+def test_sealed_segment_has_the_files_that_kafka_expects(tmp_path: Path) -> None:
     """One entry per more than 4,096 bytes: the batch's last event and first byte; the newest time comes last."""
     owner = Owner()
     engine = an_engine(tmp_path, owner)

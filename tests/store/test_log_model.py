@@ -1,4 +1,4 @@
-"""The log against a simple model: random appends, reads, finds, trims, retention, crashes and restarts."""
+"""The log compared with a simple model: random appends, reads, finds, trims, retention, crashes and restarts."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ ROOT = Path("/data")
 
 
 class _Batch:
-    """What the model knows of a stored batch."""
+    """The model of a stored batch."""
 
     def __init__(self, base: int, count: int, offset: int, size_bytes: int, time_ms: int) -> None:
         self.base = base
@@ -101,7 +101,7 @@ class LogAgainstModel(RuleBasedStateMachine):
         receipt = self.log.append(a_batch([b"y" * size]), self.now_ms)
         self.files = self.files.after_cut(loss, seed)
         self._open()
-        if self.log.state.committed > self.end:  # not acknowledged, and there all the same
+        if self.log.state.committed > self.end:  # The batch is not acknowledged, but it may be stored.
             self.batches.append(_Batch(self.end, 1, receipt.offset, receipt.size_bytes, receipt.enqueued_at_ms))
             self.end += 1
 

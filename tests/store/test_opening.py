@@ -1,4 +1,4 @@
-"""Logs are opened on worker threads: other requests meanwhile, and openings that are not needed any more."""
+"""Logs are opened on worker threads: other requests continue, and openings that are no longer needed are dropped."""
 
 import threading
 from pathlib import Path
@@ -16,7 +16,7 @@ Answer = PartitionLog | Refusal
 
 
 class GatedDirectories(Files):
-    """Real files; the test decides when the directory of one log is created, on the thread that opens the log."""
+    """Real files; the test decides when the worker thread can create the directory of one log."""
 
     def __init__(self, gated: LogId) -> None:
         self._gated = gated
@@ -33,8 +33,8 @@ class GatedDirectories(Files):
         super().make_directory(path)
 
 
-class Bench:
-    """An engine with real threads, and one log whose opening is held back."""
+class OpeningHarness:
+    """An engine with real threads, and one log whose opening waits for the test."""
 
     def __init__(self, root: Path) -> None:
         self.owner = ThreadedOwner()
@@ -50,130 +50,132 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def harness(tmp_path: Path) -> OpeningHarness:
+    return OpeningHarness(tmp_path)
 
 
-def test_other_logs_are_opened_and_written_meanwhile(bench: Bench) -> None:
-    """One log that takes long must not keep the owner or another log waiting."""
-    bench.open()
-    assert bench.files.arrived.wait(PATIENCE_S)
+def test_other_logs_are_opened_and_written_while_one_is_opened(harness: OpeningHarness) -> None:
+    """A slow log must not delay the owner's thread or another log."""
+    harness.open()
+    assert harness.files.arrived.wait(PATIENCE_S)
 
-    other = bench.engine.open_now(LOG_1, LogConfig())
+    other = harness.engine.open_now(LOG_1, LogConfig())
     receipt = other.append(a_batch(), 1_000)
-    bench.owner.run_until(lambda: receipt.is_done)
+    harness.owner.run_until(lambda: receipt.is_done)
 
-    assert (receipt.error, bench.answers) == (None, [])
-    bench.files.gate.set()
-    bench.await_answers(1)
-    assert not isinstance(bench.answers[0], Refusal)
-    bench.engine.close()
-
-
-def test_several_who_ask_for_one_log_get_the_same(bench: Bench) -> None:
-    """The log is opened once; a log that is open is answered inside the call."""
-    bench.open()
-    bench.open()
-    bench.files.gate.set()
-    bench.await_answers(2)
-
-    bench.open()
-
-    assert len(bench.answers) == 3
-    assert len({id(answer) for answer in bench.answers}) == 1
-    bench.engine.close()
+    assert (receipt.error, harness.answers) == (None, [])
+    harness.files.gate.set()
+    harness.await_answers(1)
+    assert not isinstance(harness.answers[0], Refusal)
+    harness.engine.close()
 
 
-def test_failure_is_an_answer_and_the_next_attempt_starts_anew(bench: Bench) -> None:
-    """A full disk refuses; with space again the log opens."""
-    bench.files.error = OSError(28, "No space left on device")
-    bench.files.gate.set()
-    bench.open()
-    bench.await_answers(1)
+def test_several_requests_for_one_log_get_the_same_object(harness: OpeningHarness) -> None:
+    """The log is opened once; if it is already open, the answer comes inside the call."""
+    harness.open()
+    harness.open()
+    harness.files.gate.set()
+    harness.await_answers(2)
 
-    bench.files.error = None
-    bench.open()
-    bench.await_answers(2)
+    harness.open()
 
-    assert isinstance(bench.answers[0], StorageFull)
-    assert not isinstance(bench.answers[1], Refusal)
-    bench.engine.close()
+    assert len(harness.answers) == 3
+    assert len({id(answer) for answer in harness.answers}) == 1
+    harness.engine.close()
 
 
-def test_log_that_is_deleted_while_it_is_opened_leaves_no_folder(bench: Bench) -> None:
-    """The hub is gone; a log of the same id can be opened again, and is empty."""
-    bench.open()
-    assert bench.files.arrived.wait(PATIENCE_S)
+def test_failed_opening_is_answered_and_the_next_attempt_starts_again(harness: OpeningHarness) -> None:
+    """A full disk refuses; when there is space again, the log opens."""
+    harness.files.error = OSError(28, "No space left on device")
+    harness.files.gate.set()
+    harness.open()
+    harness.await_answers(1)
+
+    harness.files.error = None
+    harness.open()
+    harness.await_answers(2)
+
+    assert isinstance(harness.answers[0], StorageFull)
+    assert not isinstance(harness.answers[1], Refusal)
+    harness.engine.close()
+
+
+def test_log_that_is_deleted_during_its_opening_leaves_no_folder(harness: OpeningHarness) -> None:
+    """The hub was deleted; a log with the same id can be opened again, and is empty."""
+    harness.open()
+    assert harness.files.arrived.wait(PATIENCE_S)
     deleted: list[str] = []
-    bench.engine.delete(LOG_0, lambda: deleted.append(LOG_0))
-    bench.files.gate.set()
-    bench.await_answers(1)
-    bench.owner.run_until(lambda: bool(deleted))
-    after_deletion = log_ids(bench.engine)
+    harness.engine.delete(LOG_0, lambda: deleted.append(LOG_0))
+    harness.files.gate.set()
+    harness.await_answers(1)
+    harness.owner.run_until(lambda: bool(deleted))
+    after_deletion = log_ids(harness.engine)
 
-    bench.open()
-    bench.await_answers(2)
+    harness.open()
+    harness.await_answers(2)
 
-    assert isinstance(bench.answers[0], PartitionOffline)
+    assert isinstance(harness.answers[0], PartitionOffline)
     assert after_deletion == []
-    assert not isinstance(bench.answers[1], Refusal)
-    assert log_ids(bench.engine) == [LOG_0]
-    bench.engine.close()
+    assert not isinstance(harness.answers[1], Refusal)
+    assert log_ids(harness.engine) == [LOG_0]
+    harness.engine.close()
 
 
-def test_log_that_is_asked_for_again_while_it_is_deleted_is_opened_after_that(bench: Bench) -> None:
+def test_log_that_is_requested_during_its_deletion_is_opened_after_it(harness: OpeningHarness) -> None:
     """The new log must not get the files of the old one."""
-    bench.open()
-    assert bench.files.arrived.wait(PATIENCE_S)
-    bench.engine.delete(LOG_0)
-    bench.open()
-    bench.files.gate.set()
+    harness.open()
+    assert harness.files.arrived.wait(PATIENCE_S)
+    harness.engine.delete(LOG_0)
+    harness.open()
+    harness.files.gate.set()
 
-    bench.await_answers(2)
+    harness.await_answers(2)
 
-    assert isinstance(bench.answers[0], PartitionOffline)
-    assert not isinstance(bench.answers[1], Refusal)
-    bench.engine.close()
+    assert isinstance(harness.answers[0], PartitionOffline)
+    assert not isinstance(harness.answers[1], Refusal)
+    harness.engine.close()
 
 
-def test_engine_that_closes_finishes_what_has_begun_and_refuses_the_rest(bench: Bench) -> None:
+def test_closing_engine_completes_running_openings_and_refuses_the_others(harness: OpeningHarness) -> None:
     """Every caller gets an answer; a recovered log gets a recovery point like every other log."""
-    bench.open()
-    assert bench.files.arrived.wait(PATIENCE_S)
-    bench.files.gate.set()
+    harness.open()
+    assert harness.files.arrived.wait(PATIENCE_S)
+    harness.files.gate.set()
 
-    bench.engine.close()
-    bench.open(LOG_1)
+    harness.engine.close()
+    harness.open(LOG_1)
 
-    assert not isinstance(bench.answers[0], Refusal)
-    assert isinstance(bench.answers[1], ShuttingDown)
-    bench.owner.run_waiting()
-    assert len(bench.answers) == 2
+    assert not isinstance(harness.answers[0], Refusal)
+    assert isinstance(harness.answers[1], ShuttingDown)
+    harness.owner.run_waiting()
+    assert len(harness.answers) == 2
 
 
-def test_error_of_our_own_is_a_refusal(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    """A worker thread must always answer; the log has the error."""
-    bench.files.error = ValueError("a bug")  # type: ignore[assignment]
-    bench.files.gate.set()
-    bench.open()
-    bench.await_answers(1)
+def test_internal_error_during_an_opening_is_answered_with_a_refusal(
+    harness: OpeningHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A worker thread must always answer; the error is in the log file."""
+    harness.files.error = ValueError("a bug")  # type: ignore[assignment]
+    harness.files.gate.set()
+    harness.open()
+    harness.await_answers(1)
 
-    assert isinstance(bench.answers[0], PartitionOffline)
+    assert isinstance(harness.answers[0], PartitionOffline)
     assert "a bug" in caplog.text
-    bench.engine.close()
+    harness.engine.close()
 
 
-def test_callback_that_fails_does_not_concern_the_others(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    """One caller's error is its own."""
+def test_failing_callback_does_not_affect_the_others(harness: OpeningHarness, caplog: pytest.LogCaptureFixture) -> None:
+    """An error of one caller must not affect the others."""
 
     def fail(_: Answer) -> None:
         raise ValueError("a bug")
 
-    bench.engine.open(LOG_0, LogConfig(), fail)
-    bench.open()
-    bench.files.gate.set()
-    bench.await_answers(1)
+    harness.engine.open(LOG_0, LogConfig(), fail)
+    harness.open()
+    harness.files.gate.set()
+    harness.await_answers(1)
 
-    assert not isinstance(bench.answers[0], Refusal)
+    assert not isinstance(harness.answers[0], Refusal)
     assert "the callback of its opening failed" in caplog.text
-    bench.engine.close()
+    harness.engine.close()

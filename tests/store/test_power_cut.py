@@ -1,4 +1,4 @@
-"""Power cuts at every system call: acknowledged events survive, in order, once; no batch is torn."""
+"""Power cuts at every system call: acknowledged events survive, in order and once, and no batch is torn."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,7 +30,7 @@ CONFIGS = {LOG_0: small_segments(), LOG_1: COMPACTED}
 
 
 class AppendRecord:
-    """What was acknowledged: the first and last sequence number of each batch and its bytes."""
+    """The acknowledged batches: first and last sequence number, and bytes."""
 
     def __init__(self) -> None:
         self.acknowledged: dict[LogId, list[tuple[int, bytes]]] = {LOG_0: [], LOG_1: []}
@@ -45,7 +45,7 @@ class AppendRecord:
 
 
 def a_life(files: FaultyFiles, record: AppendRecord, *, durability: str = "fsync", is_late: bool = False) -> None:
-    """A short life of a log: appends, rolls, retention, compaction, trim, close."""
+    """A short scenario of a log: appends, rolls, retention, compaction, trim, close."""
     owner = Owner()
     engine = an_engine(ROOT, owner, files, durability=durability)
     background = with_late_workers(engine, owner)
@@ -96,7 +96,7 @@ def check_plain(log: LocalLog, record: AppendRecord, loss: Loss = Loss.NONE) -> 
     for sequence, batch in record.acknowledged[LOG_0]:
         if read_header(batch).next_sequence_number > log.state.log_start:
             assert stored[sequence].crc == read_header(batch).crc
-    # A trim counts at once for a process that is killed, and a moment later for a power cut.
+    # A trim is effective at once if the process is killed, and a moment later for a power cut.
     assert (record.trimmed_to if loss is Loss.NONE else record.durably_trimmed_to) <= log.state.log_start <= 9
 
 
@@ -123,13 +123,13 @@ def _calls_in_a_life(*, durability: str = "fsync", is_late: bool = False) -> int
 
 
 CALLS = _calls_in_a_life()
-# Of the lives whose background is late, every fifth call is cut without `--torture`.
+# In scenarios with a late background thread, only every fifth call is cut without `--torture`.
 SOME = 5
 
 
 @pytest.mark.parametrize("loss", list(Loss), ids=lambda loss: loss.name.lower())
-def test_a_power_cut_at_any_call_loses_nothing_acknowledged(loss: Loss) -> None:
-    """Nothing is acknowledged before it is on disk, so a power cut can only lose unacknowledged events."""
+def test_power_cut_at_any_call_loses_no_acknowledged_event(loss: Loss) -> None:
+    """Events are acknowledged only when they are on disk, so a power cut can only lose unacknowledged events."""
     for cut_at in range(3, CALLS + 2):
         files, record = a_disk(), AppendRecord()
         files.cut_at = cut_at
@@ -156,10 +156,13 @@ def _step(request: pytest.FixtureRequest) -> int:
     [("fsync", Loss.ALL), ("fsync", Loss.NONE), ("fsync", Loss.TORN), ("os", Loss.NONE)],
     ids=lambda value: value if isinstance(value, str) else value.name.lower(),
 )
-def test_a_cut_loses_nothing_acknowledged_when_the_background_is_late(
+def test_power_cut_loses_no_acknowledged_event_when_the_background_is_late(
     durability: str, loss: Loss, request: pytest.FixtureRequest
 ) -> None:
-    """A log goes on in its new segment before the list of segments is durable. With `os` the process may be killed."""
+    """A log continues in its new segment before the list of segments is durable.
+
+    With `os` the process may be killed.
+    """
     for cut_at in range(3, _calls_in_a_life(durability=durability, is_late=True) + 2, _step(request)):
         files, record = a_disk(), AppendRecord()
         files.cut_at = cut_at
@@ -173,10 +176,8 @@ def test_a_cut_loses_nothing_acknowledged_when_the_background_is_late(
 
 
 @pytest.mark.parametrize("loss", [Loss.ALL, Loss.TORN], ids=lambda loss: loss.name.lower())
-def test_a_log_opens_after_a_power_cut_that_os_durability_does_not_survive(
-    loss: Loss, request: pytest.FixtureRequest
-) -> None:
-    """Events may be lost, as promised; what is left is in order, and the log takes events again."""
+def test_log_opens_after_a_power_cut_with_durability_os(loss: Loss, request: pytest.FixtureRequest) -> None:
+    """Events may be lost, as documented; the remaining ones are in order, and the log accepts events again."""
     for cut_at in range(4, _calls_in_a_life(durability="os", is_late=True) + 2, _step(request)):
         files = a_disk()
         files.cut_at = cut_at
@@ -194,8 +195,8 @@ def test_a_log_opens_after_a_power_cut_that_os_durability_does_not_survive(
         assert (receipt.is_done, receipt.error, receipt.sequence_number) == (True, None, end)
 
 
-def test_a_power_cut_during_recovery_is_survived_too() -> None:
-    """Recovery truncates and rewrites files itself; a second power cut in the middle must do no harm."""
+def test_power_cut_during_recovery_loses_nothing() -> None:
+    """Recovery truncates and rewrites files; a second power cut during recovery must do no harm."""
     files, record = a_disk(), AppendRecord()
     files.cut_at = CALLS * 2 // 3
     with pytest.raises(PowerCut):
@@ -216,7 +217,7 @@ def test_a_power_cut_during_recovery_is_survived_too() -> None:
 
 
 def test_a_scenario_without_a_power_cut_matches_its_append_record() -> None:
-    """The scenario itself must roll, trim, compact and acknowledge everything."""
+    """The scenario must roll, trim, compact and acknowledge everything."""
     files, record = a_disk(), AppendRecord()
 
     a_life(files, record)

@@ -1,4 +1,4 @@
-"""Idempotent and transactional producers: repeats, fences, gaps, markers, and the state after a restart."""
+"""Idempotent and transactional producers: duplicates, fencing, gaps, markers, and the state after a restart."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from hubmere.model.errors import ProducerFenced, SequenceGap, TransactionRefused
 from hubmere.store.log import producers
 from hubmere.store.log.log import LocalLog
 from hubmere.store.log.producers import EXPIRY_MS, MAX_PRODUCERS, ProducerTable
-from hubmere.store.log.segment import SNAPSHOT
+from hubmere.store.log.segments.segment import SNAPSHOT
 from store.builders import LOG_0, Owner, a_batch, an_engine, batches_of, small_segments
 
 TRANSACTIONAL = 0x10
@@ -19,7 +19,7 @@ def a_log(root: Path, owner: Owner) -> LocalLog:
 
 
 def test_a_duplicate_of_the_last_five_batches_gets_its_position(tmp_path: Path) -> None:
-    """A producer that did not hear the answer sends again and must not write twice."""
+    """A producer that did not get the answer sends its batch again, and it must not be stored twice."""
     owner = Owner()
     log = a_log(tmp_path, owner)
     receipts = [log.append(a_batch([b"a", b"b"], producer=(9, 0, 2 * step)), 1_000 + step) for step in range(7)]
@@ -36,8 +36,8 @@ def test_a_duplicate_of_the_last_five_batches_gets_its_position(tmp_path: Path) 
     assert log.state.committed == 14
 
 
-def test_a_repeat_completes_only_with_its_original(tmp_path: Path) -> None:
-    """Acknowledging the repeat before the original is durable would acknowledge the original."""
+def test_duplicate_completes_only_with_its_original(tmp_path: Path) -> None:
+    """Acknowledging the duplicate before the original is durable would acknowledge the original."""
     owner = Owner()
     log = a_log(tmp_path, owner)
     log.append(a_batch(producer=(9, 0, 0)), 1_000)
@@ -49,8 +49,8 @@ def test_a_repeat_completes_only_with_its_original(tmp_path: Path) -> None:
     assert (before, repeat.is_done) == (False, True)
 
 
-def test_an_older_repeat_is_out_of_order_for_kafka_and_a_repeat_for_amqp(tmp_path: Path) -> None:
-    """Kafka remembers five batches; the AMQP rule calls whatever is not newer a repeat."""
+def test_older_duplicate_is_out_of_order_for_kafka_and_a_duplicate_for_amqp(tmp_path: Path) -> None:
+    """Kafka remembers five batches; for AMQP every batch that is not newer is a duplicate."""
     owner = Owner()
     log = a_log(tmp_path, owner)
     for step in range(7):
@@ -66,8 +66,8 @@ def test_an_older_repeat_is_out_of_order_for_kafka_and_a_repeat_for_amqp(tmp_pat
 
 
 @pytest.mark.parametrize("lenient", [False, True])
-def test_a_gap_is_refused_and_leaves_no_trace(tmp_path: Path, lenient: bool) -> None:
-    """A lost batch in the middle must not be papered over by the next one."""
+def test_gap_is_refused_without_a_change(tmp_path: Path, lenient: bool) -> None:
+    """A lost batch must not be hidden by the next one."""
     owner = Owner()
     log = a_log(tmp_path, owner)
     log.append(a_batch(producer=(9, 0, 0)), 1_000)
@@ -80,8 +80,8 @@ def test_a_gap_is_refused_and_leaves_no_trace(tmp_path: Path, lenient: bool) -> 
     assert log.producer_last_sequence(9) == (0, 1)
 
 
-def test_a_higher_epoch_takes_over_and_fences_the_lower(tmp_path: Path) -> None:
-    """Two instances of one producer: the newer one wins."""
+def test_higher_epoch_takes_over_and_fences_the_lower(tmp_path: Path) -> None:
+    """Of two instances of a producer, the newer one wins."""
     owner = Owner()
     log = a_log(tmp_path, owner)
     log.append(a_batch(producer=(9, 1, 5)), 1_000)
@@ -95,8 +95,8 @@ def test_a_higher_epoch_takes_over_and_fences_the_lower(tmp_path: Path) -> None:
     assert (fenced.value.epoch, fenced.value.current_epoch) == (1, 2)
 
 
-def test_an_unknown_producer_may_begin_anywhere(tmp_path: Path) -> None:
-    """Its state may have expired here while the client continued."""
+def test_unknown_producer_may_start_at_any_sequence_number(tmp_path: Path) -> None:
+    """Its state may have expired while the client continued."""
     owner = Owner()
     log = a_log(tmp_path, owner)
 
@@ -107,7 +107,7 @@ def test_an_unknown_producer_may_begin_anywhere(tmp_path: Path) -> None:
 
 
 def test_all_remembered_producers_are_listed(tmp_path: Path) -> None:
-    """For tools that look who writes; none of them is in a transaction."""
+    """Administration tools list the producers; none of these has an open transaction."""
     owner = Owner()
     log = a_log(tmp_path, owner)
     log.append(a_batch([b"a", b"b"], producer=(9, 0, 0)), 1_000)
@@ -117,7 +117,7 @@ def test_all_remembered_producers_are_listed(tmp_path: Path) -> None:
     assert list(log.producers()) == [(9, 0, 1, 1_000, -1), (8, 3, 7, 2_000, -1)]
 
 
-def test_sequence_numbers_of_a_producer_wrap(tmp_path: Path) -> None:
+def test_sequence_numbers_of_a_producer_wrap_around(tmp_path: Path) -> None:
     """Kafka: 2147483647 is followed by 0."""
     owner = Owner()
     log = a_log(tmp_path, owner)
@@ -129,8 +129,8 @@ def test_sequence_numbers_of_a_producer_wrap(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_repeats_are_known_after_a_restart(tmp_path: Path, is_clean: bool) -> None:
-    """De-duplication survives a clean stop through the snapshot, and a crash through the scan."""
+def test_duplicates_are_recognised_after_a_restart(tmp_path: Path, is_clean: bool) -> None:
+    """The state survives a clean stop in the snapshot, and a crash by the scan of the log."""
     owner = Owner()
     engine = an_engine(tmp_path, owner)
     log = engine.open_now(LOG_0, small_segments())
@@ -148,8 +148,8 @@ def test_repeats_are_known_after_a_restart(tmp_path: Path, is_clean: bool) -> No
     assert again.state.committed == 20
 
 
-def test_a_damaged_snapshot_is_made_again_from_the_log(tmp_path: Path) -> None:
-    """A snapshot only saves time; the log is the truth."""
+def test_damaged_snapshot_is_rebuilt_from_the_log(tmp_path: Path) -> None:
+    """A snapshot only saves time; the log has all the information."""
     owner = Owner()
     engine = an_engine(tmp_path, owner)
     engine.open_now(LOG_0, small_segments()).append(a_batch(producer=(9, 0, 0)), 1_000)
@@ -163,8 +163,8 @@ def test_a_damaged_snapshot_is_made_again_from_the_log(tmp_path: Path) -> None:
     assert again.producer_last_sequence(9) == (0, 0)
 
 
-def test_silent_producers_expire_and_the_table_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short-lived producers must not fill the memory; those with an open transaction stay."""
+def test_idle_producers_expire_and_their_number_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short-lived producers must not fill the memory; producers with an open transaction are kept."""
     monkeypatch.setattr(producers, "MAX_PRODUCERS", 100)
     table = ProducerTable()
     table.record(1, 0, 0, 0, 0, 5, transactional=True)
@@ -181,8 +181,8 @@ def test_silent_producers_expire_and_the_table_is_bounded(monkeypatch: pytest.Mo
 # --- transactions ---
 
 
-def test_an_open_transaction_holds_the_stable_end_back(tmp_path: Path) -> None:
-    """Readers of committed data stop before the first event whose fate is open."""
+def test_open_transaction_holds_back_the_last_stable_offset(tmp_path: Path) -> None:
+    """read_committed readers stop before the first event of an open transaction."""
     owner = Owner()
     log = a_log(tmp_path, owner)
     log.append(a_batch([b"before"]), 1_000)
@@ -204,7 +204,7 @@ def test_an_open_transaction_holds_the_stable_end_back(tmp_path: Path) -> None:
     assert list(log.aborted_transactions(0, 4)) == []
 
 
-def test_an_aborted_transaction_is_listed_for_every_range_it_touches(tmp_path: Path) -> None:
+def test_aborted_transaction_is_listed_for_every_range_that_it_touches(tmp_path: Path) -> None:
     """The Fetch response names the events to skip."""
     owner = Owner()
     log = a_log(tmp_path, owner)
@@ -223,7 +223,7 @@ def test_an_aborted_transaction_is_listed_for_every_range_it_touches(tmp_path: P
 
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_transactions_survive_a_restart(tmp_path: Path, is_clean: bool) -> None:
-    """Open ones stay open, aborted ones stay aborted, across segments."""
+    """Open transactions stay open and aborted ones aborted, across segments."""
     owner = Owner()
     engine = an_engine(tmp_path, owner)
     log = engine.open_now(LOG_0, small_segments())
@@ -245,8 +245,8 @@ def test_transactions_survive_a_restart(tmp_path: Path, is_clean: bool) -> None:
     assert again.state.last_stable == again.state.committed == 6
 
 
-def test_a_plain_batch_inside_an_open_transaction_is_refused(tmp_path: Path) -> None:
-    """Kafka: a producer is either in its transaction or not."""
+def test_batch_outside_of_the_open_transaction_of_its_producer_is_refused(tmp_path: Path) -> None:
+    """Kafka: while a producer has a transaction, all its batches belong to it."""
     owner = Owner()
     log = a_log(tmp_path, owner)
     log.append(a_batch(producer=(9, 0, 0), attributes=TRANSACTIONAL), 1_000)
@@ -255,8 +255,8 @@ def test_a_plain_batch_inside_an_open_transaction_is_refused(tmp_path: Path) -> 
         log.append(a_batch(producer=(9, 0, 1)), 1_000)
 
 
-def test_a_marker_of_a_superseded_epoch_is_fenced(tmp_path: Path) -> None:
-    """A coordinator of the past may not end a transaction of the present."""
+def test_marker_with_an_old_epoch_is_fenced(tmp_path: Path) -> None:
+    """An outdated coordinator must not end a newer transaction."""
     owner = Owner()
     log = a_log(tmp_path, owner)
     log.append(a_batch(producer=(9, 3, 0), attributes=TRANSACTIONAL), 1_000)

@@ -8,7 +8,7 @@ from hubmere.model.errors import CorruptBatch
 from hubmere.model.position import Position
 from hubmere.store.log.committed_file import COMMITTED
 from hubmere.store.log.log import LocalLog
-from hubmere.store.log.segment import INDEX, LOG, TIME_INDEX, stem
+from hubmere.store.log.segments.segment import INDEX, LOG, TIME_INDEX, stem
 from hubmere.store.recovery import checkpointer
 from hubmere.store.recovery.manifest import RECOVERY, SEGMENTS
 from store.builders import LOG_0, Owner, a_batch, an_engine, everything, small_segments
@@ -46,7 +46,7 @@ def bases(log: LocalLog) -> list[int]:
 
 
 def test_a_clean_log_opens_without_reading_any_batch() -> None:
-    """A restart must not cost the more the more is stored."""
+    """The time of a restart must not grow with the amount of stored data."""
     files = a_written_disk()
 
     log = reopened(files)
@@ -56,7 +56,7 @@ def test_a_clean_log_opens_without_reading_any_batch() -> None:
 
 
 def test_state_is_the_same_after_a_restart() -> None:
-    """Numbers, bytes and times continue."""
+    """Sequence numbers, byte positions and times continue."""
     files = a_written_disk()
     before = reopened(files).state
 
@@ -67,8 +67,8 @@ def test_state_is_the_same_after_a_restart() -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"\0" * 300, b"\xff" * 80, b"short", bytes(a_batch([b"y"]))])
-def test_what_follows_the_last_whole_batch_is_cut(garbage: bytes) -> None:
-    """A torn write, a zero-filled tail, or a whole batch with the wrong number was never acknowledged."""
+def test_data_after_the_last_complete_batch_is_truncated(garbage: bytes) -> None:
+    """A torn write, a zero-filled tail, or a complete batch with a wrong sequence number was never acknowledged."""
     files = a_written_disk(is_clean=False)
     _append(files, FOLDER / (stem(15) + LOG), garbage)
 
@@ -83,7 +83,7 @@ def test_what_follows_the_last_whole_batch_is_cut(garbage: bytes) -> None:
 
 
 def test_only_data_after_the_recovery_point_is_scanned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a crash the time to open is bounded by the distance between recovery points, not by the log."""
+    """After a crash the time to open a log depends on the distance of recovery points, not on its size."""
     monkeypatch.setitem(checkpointer.CHECKPOINT_BYTES, "fsync", 400)
     files, owner = a_disk(), Owner()
     log = an_engine(ROOT, owner, files).open_now(LOG_0, small_segments(segment_bytes=1 << 20))
@@ -101,7 +101,7 @@ def test_only_data_after_the_recovery_point_is_scanned(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("suffix", [INDEX, TIME_INDEX])
 @pytest.mark.parametrize("damage", ["gone", "zeros", "half"])
 def test_missing_and_wrong_indexes_are_rebuilt(suffix: str, damage: str) -> None:
-    """An index is never the truth."""
+    """Indexes can always be rebuilt from the batches."""
     files, owner = a_disk(), Owner()
     engine = an_engine(ROOT, owner, files)
     log = engine.open_now(LOG_0, small_segments(segment_bytes=40_000))
@@ -126,8 +126,8 @@ def test_missing_and_wrong_indexes_are_rebuilt(suffix: str, damage: str) -> None
     )
 
 
-def test_a_recovery_point_without_fsync_stands_on_synced_data() -> None:
-    """With durability `os` commits flush nothing; data before a recovery point must be flushed first."""
+def test_data_before_a_recovery_point_is_flushed_with_durability_os() -> None:
+    """With durability `os` commits do not flush, so the recovery point must flush first."""
     files, owner = a_disk(), Owner()
     engine = an_engine(ROOT, owner, files, durability="os")
     log = engine.open_now(LOG_0, small_segments())
@@ -142,8 +142,8 @@ def test_a_recovery_point_without_fsync_stands_on_synced_data() -> None:
     assert bases(again) == list(range(20))
 
 
-def test_a_lost_recovery_point_costs_time_and_nothing_else() -> None:
-    """Everything is scanned from the first retained segment on."""
+def test_lost_recovery_point_causes_a_full_scan() -> None:
+    """Everything is scanned from the first retained segment on; no event is lost."""
     files = a_written_disk()
     files.unlink(FOLDER / RECOVERY)
 
@@ -153,7 +153,7 @@ def test_a_lost_recovery_point_costs_time_and_nothing_else() -> None:
 
 
 def test_a_lost_list_of_segments_is_rebuilt_if_the_first_segment_exists() -> None:
-    """From sequence number 0 on the byte positions follow from the sizes."""
+    """From sequence number 0 on, the byte positions follow from the sizes of the segments."""
     files = a_written_disk()
     offsets = [reopened(files).offset_of(sequence) for sequence in range(20)]
     files.unlink(FOLDER / SEGMENTS)
@@ -164,7 +164,7 @@ def test_a_lost_list_of_segments_is_rebuilt_if_the_first_segment_exists() -> Non
 
 
 def test_a_damaged_list_of_segments_is_refused() -> None:
-    """Guessing where bytes begin would move every reader's checkpoint."""
+    """Wrong byte positions would move the checkpoint of every reader."""
     files = a_written_disk()
     files.corrupt(FOLDER / SEGMENTS, 4)
     engine = an_engine(ROOT, Owner(), files)
@@ -181,7 +181,7 @@ def test_a_damaged_list_of_segments_is_refused() -> None:
 
 
 def test_a_missing_segment_in_the_middle_is_refused_by_name() -> None:
-    """Someone removed a file: serving a log with a hole would hide it."""
+    """A file was deleted: serving a log with a gap would hide this."""
     files = a_written_disk()
     files.unlink(FOLDER / (stem(5) + LOG))
 
@@ -190,7 +190,7 @@ def test_a_missing_segment_in_the_middle_is_refused_by_name() -> None:
 
 
 def test_a_file_that_ends_before_the_recovery_point_is_reported_and_numbers_are_not_reused() -> None:
-    """The disk has lost confirmed data: it is reported, and checkpoints of readers stay valid."""
+    """The disk has lost acknowledged data: this is reported, and checkpoints of readers stay valid."""
     files, owner = a_written_disk(), Owner()
     offset = reopened(files).state.last_offset
     path = FOLDER / (stem(15) + LOG)
@@ -209,7 +209,7 @@ def test_a_file_that_ends_before_the_recovery_point_is_reported_and_numbers_are_
     assert bases(log) == [*range(16), 20]
 
 
-def test_leftovers_of_a_crash_are_tidied_away() -> None:
+def test_temporary_files_of_a_crash_are_deleted() -> None:
     """Incomplete files of writes, deletions and compactions have special names."""
     files = a_written_disk()
     for name in ("x.tmp", stem(0) + ".log.deleted", stem(5) + ".log.cleaned", stem(77) + LOG):
@@ -233,8 +233,8 @@ def test_an_interrupted_deletion_is_finished_at_the_next_start() -> None:
     assert engine.open_now(LOG_0, small_segments()).state.committed == 0
 
 
-def test_a_thousand_segments_are_opened_by_their_sizes_alone(tmp_path: Path) -> None:
-    """Each segment costs one look at its size; indexes and data wait for their first reader."""
+def test_opening_a_log_reads_only_the_sizes_of_its_segments(tmp_path: Path) -> None:
+    """Indexes and data are read when a reader needs them."""
     owner = Owner()
     engine = an_engine(tmp_path, owner, durability="os")
     log = engine.open_now(LOG_0, small_segments(segment_bytes=80))

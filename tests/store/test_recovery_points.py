@@ -1,4 +1,4 @@
-"""When recovery points are written: they limit the scan after a crash."""
+"""When recovery points are written; they limit the scan after a crash."""
 
 from pathlib import Path
 
@@ -14,8 +14,8 @@ from store.faulty_files import FaultyFiles
 ROOT = Path("/memory")
 
 
-class Bench:
-    """A log in memory, and the recovery point that a crash would find."""
+class RecoveryPointHarness:
+    """A log in memory, and the recovery point that the next start would find."""
 
     def __init__(self) -> None:
         self.owner, self.files = Owner(), MemoryFiles()
@@ -33,47 +33,47 @@ class Bench:
         return -1 if point is None else point.sequence
 
 
-def test_number_of_batches_brings_a_recovery_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Millions of batches of one small event are few bytes, and take long to scan."""
+def test_recovery_point_is_written_after_a_number_of_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Millions of small batches have few bytes, but take long to scan."""
     monkeypatch.setattr(checkpointer, "CHECKPOINT_BATCHES", 100)
-    bench = Bench()
+    harness = RecoveryPointHarness()
 
-    bench.append(99)
-    before = bench.covered
-    bench.append(1)
-    at_bound = bench.covered
-    bench.append(99)
+    harness.append(99)
+    before = harness.covered
+    harness.append(1)
+    at_bound = harness.covered
+    harness.append(99)
 
-    assert (before, at_bound, bench.covered) == (-1, 100, 100)
-    bench.append(1)
-    assert bench.covered == 200
+    assert (before, at_bound, harness.covered) == (-1, 100, 100)
+    harness.append(1)
+    assert harness.covered == 200
 
 
-def test_log_that_is_always_written_gets_a_recovery_point_in_time() -> None:
-    """The upkeep finds it busy each time: the commit after the second time writes one."""
-    bench = Bench()
+def test_busy_log_gets_a_recovery_point_within_two_upkeeps() -> None:
+    """The log is busy at each upkeep: the commit after the second upkeep writes the recovery point."""
+    harness = RecoveryPointHarness()
     for _ in range(2):
-        bench.log.append(a_batch(), 1_000)
-        bench.engine.maintain(1_000)  # the append is not committed yet: the log is busy
-        before = bench.covered
-        bench.owner.run()
+        harness.log.append(a_batch(), 1_000)
+        harness.engine.maintain(1_000)  # the append is not committed yet, so the log is busy
+        before = harness.covered
+        harness.owner.run()
 
-    assert (before, bench.covered) == (-1, 2)
+    assert (before, harness.covered) == (-1, 2)
 
 
 def test_idle_log_gets_a_recovery_point_at_the_next_upkeep() -> None:
-    """Nothing is left to scan after that."""
-    bench = Bench()
-    bench.append(3)
+    """After that, nothing has to be scanned."""
+    harness = RecoveryPointHarness()
+    harness.append(3)
 
-    bench.engine.maintain(1_000)
-    bench.owner.run()
+    harness.engine.maintain(1_000)
+    harness.owner.run()
 
-    assert bench.covered == 3
+    assert harness.covered == 3
 
 
 def test_recovery_point_of_a_small_log_syncs_its_directory_once() -> None:
-    """It has no new index entries, so only the name of the recovery point itself must become durable."""
+    """It has no new index entries, so only the name of the recovery point must become durable."""
     files, owner = FaultyFiles(), Owner()
     files.make_directory(ROOT)
     engine = an_engine(ROOT, owner, files)
@@ -88,7 +88,7 @@ def test_recovery_point_of_a_small_log_syncs_its_directory_once() -> None:
 
 
 def test_upkeep_of_many_logs_takes_several_turns() -> None:
-    """Planning a recovery point for each of thousands of logs in one turn would keep every client waiting."""
+    """Planning recovery points for thousands of logs in one turn would delay every client."""
     owner = Owner()
     engine = an_engine(ROOT, owner, MemoryFiles())
     logs = [engine.open_now(log_id("many", number), LogConfig()) for number in range(450)]

@@ -1,4 +1,4 @@
-"""Which segments may go: the pure decision, row by row."""
+"""Which segments retention deletes: a pure decision, tested row by row."""
 
 import pytest
 
@@ -24,8 +24,8 @@ SEALED = [SegmentFacts(100, 10, 5), SegmentFacts(100, 20, 10), SegmentFacts(100,
         (LogConfig(retention_ms=50, compact=True), 71, 2),
     ],
 )
-def test_the_oldest_segments_past_a_limit_go(config: LogConfig, now_ms: int, gone: int) -> None:
-    """Whole segments, oldest first, by their newest event or by what remains."""
+def test_oldest_segments_beyond_a_limit_are_deleted(config: LogConfig, now_ms: int, gone: int) -> None:
+    """Whole segments are deleted, oldest first, by the time of their newest event or by the remaining size."""
     assert count_expired(SEALED, 350, config, now_ms) == gone
 
 
@@ -42,13 +42,13 @@ def test_the_oldest_segments_past_a_limit_go(config: LogConfig, now_ms: int, gon
         (RetentionHold(0, 0), 3),
     ],
 )
-def test_a_hold_keeps_what_is_still_to_be_fetched_up_to_its_size(hold: RetentionHold, gone: int) -> None:
-    """A segment is deleted once all of it was captured, or when the log is larger than the hold allows."""
+def test_hold_keeps_segments_that_are_not_captured_up_to_its_size(hold: RetentionHold, gone: int) -> None:
+    """A segment is deleted when all of it was captured, or when the log is larger than the hold allows."""
     assert count_expired(SEALED, 350, LogConfig(retention_ms=50), 10_000, hold) == gone
 
 
-def test_retention_looks_no_further_than_the_first_that_stays() -> None:
-    """With a thousand segments, only the times of deleted ones, and of one more, are read."""
+def test_retention_reads_no_further_than_the_first_segment_that_stays() -> None:
+    """Of a thousand segments, only the times of deleted ones and of one more are read."""
     unasked = iter(SEALED)
 
     count_expired(unasked, 350, LogConfig(retention_ms=50), 61)
@@ -66,6 +66,6 @@ def test_retention_looks_no_further_than_the_first_that_stays() -> None:
         (LogConfig(segment_ms=1_000, retention_ms=None, compact=True), False),
     ],
 )
-def test_an_old_active_segment_is_rolled_so_that_its_events_can_go(config: LogConfig, is_due: bool) -> None:
+def test_old_active_segment_is_rolled_so_that_its_events_can_be_deleted(config: LogConfig, is_due: bool) -> None:
     """Otherwise an idle partition would keep its last events for ever."""
     assert is_roll_due(100, 150, config, 200) is is_due

@@ -46,8 +46,8 @@ some_batches = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(runs=st.lists(some_batches, min_size=1, max_size=4), append_time=st.booleans())
-def test_a_run_leaves_what_its_batches_leave_one_by_one(runs: list[list[bytearray]], append_time: bool) -> None:
-    """The same bytes, positions, times and indexes; only the segments may end elsewhere."""
+def test_run_has_the_same_result_as_single_appends(runs: list[list[bytearray]], append_time: bool) -> None:
+    """Bytes, positions, times and indexes are the same; only the segments may end at other batches."""
     owner = Owner()
     one_by_one, by_runs = (
         a_log(owner, LogConfig(append_time=append_time)),
@@ -75,7 +75,7 @@ def test_a_run_leaves_what_its_batches_leave_one_by_one(runs: list[list[bytearra
 
 @settings(max_examples=40, deadline=None)
 @given(runs=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=9), min_size=1, max_size=4), first=st.integers(0))
-def test_a_run_of_an_idempotent_producer_is_remembered_as_its_batches_are(runs: list[list[int]], first: int) -> None:
+def test_run_of_an_idempotent_producer_is_remembered_like_single_batches(runs: list[list[int]], first: int) -> None:
     """The bytes and the producer state are the same, so each duplicate gets its position."""
     owner, number = Owner(), (first + 2**31 - 9) % 2**31
     one_by_one, by_runs = a_log(owner), a_log(owner)
@@ -98,8 +98,8 @@ def test_a_run_of_an_idempotent_producer_is_remembered_as_its_batches_are(runs: 
 
 @settings(max_examples=40, deadline=None)
 @given(runs=st.lists(st.lists(st.sampled_from([-1, 7, 8]), min_size=1, max_size=20), min_size=1, max_size=3))
-def test_a_run_of_several_producers_is_remembered_as_its_batches_are(runs: list[list[int]]) -> None:
-    """Requests of many connections are one run; each producer keeps its own sequence and its own duplicates."""
+def test_run_of_several_producers_is_remembered_like_single_batches(runs: list[list[int]]) -> None:
+    """Requests of many connections form one run; each producer has its own sequence and its own duplicates."""
     owner = Owner()
     one_by_one, by_runs = a_log(owner), a_log(owner)
     numbers = {7: 0, 8: 0}
@@ -134,8 +134,8 @@ def test_a_run_of_several_producers_is_remembered_as_its_batches_are(runs: list[
     ],
     ids=["gap", "repeat", "new epoch", "repeat within", "gap within", "gap of another", "repeat behind", "two epochs"],
 )
-def test_a_run_that_is_not_its_producers_next_is_not_accepted(producers: list[tuple[int, int, int]]) -> None:
-    """Each duplicate gets its own position, and gaps are refused one by one."""
+def test_run_that_does_not_continue_the_sequence_is_not_accepted(producers: list[tuple[int, int, int]]) -> None:
+    """Its batches are appended one by one: each duplicate gets its position, and each gap is refused."""
     owner = Owner()
     log = a_log(owner)
     log.append(a_batch(producer=(7, 0, 0)), 5_000)
@@ -148,8 +148,8 @@ def test_a_run_that_is_not_its_producers_next_is_not_accepted(producers: list[tu
     assert log._segments.end.sequence == 1
 
 
-def test_a_log_of_runs_rolls_and_recovers(tmp_path: Path) -> None:
-    """Segments stay within their size, and all acknowledged batches are there after reopening."""
+def test_log_of_runs_rolls_and_recovers(tmp_path: Path) -> None:
+    """Segments stay within their size, and all acknowledged batches exist after reopening."""
     owner = Owner()
     log = an_engine(tmp_path, owner).open_now(LOG_0, small_segments())
     for _ in range(12):
@@ -167,7 +167,7 @@ def test_a_log_of_runs_rolls_and_recovers(tmp_path: Path) -> None:
 
 
 def spoilt(**changes: int) -> bytearray:
-    """A batch with another header and a new checksum."""
+    """A batch with some header fields replaced and a valid checksum."""
     batch = a_batch()
     write_header(batch, read_header(batch)._replace(**changes))
     seal(batch)
@@ -209,8 +209,8 @@ def without_checksum() -> bytearray:
         "newest time", "producer", "checksum", "unsealed",
     ],
 )  # fmt: skip
-def test_a_run_with_an_odd_batch_is_not_accepted(odd: bytearray) -> None:
-    """Its batches are offered one by one, so that each gets its own answer; the log has not changed."""
+def test_run_with_a_batch_that_needs_a_full_check_is_not_accepted(odd: bytearray) -> None:
+    """Its batches are appended one by one, so that each gets its own answer; the log has not changed."""
     log = a_log(Owner())
     batches = [a_batch(), odd, a_batch()]
 
@@ -220,23 +220,23 @@ def test_a_run_with_an_odd_batch_is_not_accepted(odd: bytearray) -> None:
     assert log._segments.end.sequence == 0
 
 
-def test_a_compacted_log_takes_no_runs() -> None:
+def test_compacted_log_accepts_no_runs() -> None:
     """Its records must be decoded to check their keys."""
     log = a_log(Owner(), LogConfig(compact=True))
 
     assert log.check_run(a_batch(), [len(a_batch())], NEWEST_MS) is None
 
 
-def test_a_run_larger_than_a_segment_is_not_accepted() -> None:
-    """A segment would not hold it; its batches one by one may fit."""
+def test_run_larger_than_a_segment_is_not_accepted() -> None:
+    """It does not fit into a segment; its single batches may fit."""
     log = a_log(Owner(), small_segments())
     batches = [a_batch([b"x" * 300])] * 4
 
     assert log.check_run(bytearray(b"".join(batches)), [len(batch) for batch in batches], NEWEST_MS) is None
 
 
-def test_a_run_that_the_disk_refuses_leaves_no_trace() -> None:
-    """Disk full in the middle of a run: the written part is truncated."""
+def test_run_that_the_disk_refuses_changes_nothing() -> None:
+    """The disk is full in the middle of a run: the written part is truncated."""
     owner, files = Owner(), FaultyFiles()
     files.make_directory(ROOT)
     log = an_engine(ROOT, owner, files).open_now(LOG_0, LogConfig())

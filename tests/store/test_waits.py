@@ -1,4 +1,4 @@
-"""What a log leaves to other threads: everything that waits for the disk."""
+"""The owner's thread never waits for the disk: other threads do."""
 
 import errno
 import threading
@@ -17,7 +17,7 @@ from store.test_commit import ThreadedOwner
 
 
 class WatchedFiles(Files):
-    """Real files that note which thread waits for the disk, and that can fail to flush."""
+    """Real files that record which thread waits for the disk, and whose flush can fail."""
 
     def __init__(self) -> None:
         self.waits: list[int] = []
@@ -41,7 +41,7 @@ class WatchedFiles(Files):
         super().sync_file_system(fd)
 
 
-class Bench:
+class ThreadedEngineHarness:
     """An engine with real threads."""
 
     def __init__(self, root: Path) -> None:
@@ -62,7 +62,7 @@ class Bench:
         assert [receipt.error for receipt in receipts] == [None] * count
 
     def run_until_idle(self, is_done: Callable[[], bool]) -> None:
-        """Run the owner until something has happened and the background has nothing left to do."""
+        """Run the owner's thread until a condition holds and the background threads are idle."""
         self.owner.run_until(lambda: is_done() and not self.engine._commit._background_tasks)
 
     def waits_of_owner(self) -> int:
@@ -70,71 +70,71 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    bench = Bench(tmp_path)
-    yield bench
-    bench.engine.close()
+def harness(tmp_path: Path) -> Iterator[ThreadedEngineHarness]:
+    harness = ThreadedEngineHarness(tmp_path)
+    yield harness
+    harness.engine.close()
 
 
-def test_rolling_and_trimming_do_not_wait_for_the_disk(bench: Bench) -> None:
-    """A roll waited 10 ms for each 256 MB that the file system had not written, and every client with it."""
-    log = bench.open(small_segments())
+def test_rolling_and_trimming_do_not_wait_for_the_disk(harness: ThreadedEngineHarness) -> None:
+    """A roll waited 10 ms for each 256 MB that the file system had not written, and delayed every client."""
+    log = harness.open(small_segments())
 
-    bench.publish(log, 40)
+    harness.publish(log, 40)
     log.trim(30)
-    bench.run_until_idle(lambda: len(list((bench.engine._folder / LOG_0).glob("*.log"))) < 4)
+    harness.run_until_idle(lambda: len(list((harness.engine._folder / LOG_0).glob("*.log"))) < 4)
 
-    assert bench.waits_of_owner() == 0
-    assert bench.files.waits
-    assert not (bench.engine._folder / LOG_0 / "hubmere-segments.next").exists()
+    assert harness.waits_of_owner() == 0
+    assert harness.files.waits
+    assert not (harness.engine._folder / LOG_0 / "hubmere-segments.next").exists()
     assert log.state.log_start == 30
 
 
-def test_adopting_a_compaction_does_not_wait_for_the_disk(bench: Bench) -> None:
-    """Each rewritten segment waited twice."""
-    log = bench.open(small_segments(compact=True, retention_ms=None, tombstone_retention_ms=0))
-    bench.publish(log, 40)
-    bench.engine.maintain(2_000)
-    bench.run_until_idle(lambda: True)
+def test_adopting_a_compaction_does_not_wait_for_the_disk(harness: ThreadedEngineHarness) -> None:
+    """Each rewritten segment caused two waits."""
+    log = harness.open(small_segments(compact=True, retention_ms=None, tombstone_retention_ms=0))
+    harness.publish(log, 40)
+    harness.engine.maintain(2_000)
+    harness.run_until_idle(lambda: True)
     run = log.compaction_pass(3_000)
     assert run is not None
     run.rewrite()
-    bench.files.waits.clear()
+    harness.files.waits.clear()
 
     reclaimed = run.adopt(3_000)
-    bench.run_until_idle(lambda: True)
+    harness.run_until_idle(lambda: True)
 
-    assert (reclaimed > 0, bench.waits_of_owner()) == (True, 0)
+    assert (reclaimed > 0, harness.waits_of_owner()) == (True, 0)
     assert compact(log, 3_000) == 0
 
 
-def test_deleting_a_log_does_not_wait_for_the_disk(bench: Bench) -> None:
-    """A hub has up to 1,024 logs. What was being committed is acknowledged, and the files go."""
-    log = bench.open(small_segments())
+def test_deleting_a_log_does_not_wait_for_the_disk(harness: ThreadedEngineHarness) -> None:
+    """A hub has up to 1,024 logs. Pending appends are acknowledged, and the files are deleted."""
+    log = harness.open(small_segments())
     receipt = log.append(a_batch(), 1_000)
     deleted: list[str] = []
 
-    bench.engine.delete(LOG_0, lambda: deleted.append(LOG_0))
-    bench.run_until_idle(lambda: bool(deleted))
+    harness.engine.delete(LOG_0, lambda: deleted.append(LOG_0))
+    harness.run_until_idle(lambda: bool(deleted))
 
-    assert (receipt.is_done, receipt.error, bench.waits_of_owner()) == (True, None, 0)
-    assert [path.name for path in bench.engine._folder.iterdir() if path.is_dir()] == []
+    assert (receipt.is_done, receipt.error, harness.waits_of_owner()) == (True, None, 0)
+    assert [path.name for path in harness.engine._folder.iterdir() if path.is_dir()] == []
 
 
-def test_verifying_a_log_after_a_failed_flush_does_not_wait_for_the_disk(bench: Bench) -> None:
+def test_verifying_a_log_after_a_failed_flush_does_not_wait_for_the_disk(harness: ThreadedEngineHarness) -> None:
     """Committed events are read again, which takes as long as recovery after a crash."""
-    log = bench.open(small_segments())
-    bench.publish(log, 10)
-    bench.files.is_broken = True
+    log = harness.open(small_segments())
+    harness.publish(log, 10)
+    harness.files.is_broken = True
     failed = log.append(a_batch(), 1_000)
-    bench.owner.run_until(lambda: failed.is_done)
-    bench.files.is_broken = False
+    harness.owner.run_until(lambda: failed.is_done)
+    harness.files.is_broken = False
 
     with pytest.raises(PartitionOffline):
         log.append(a_batch(), 2_000)
     assert len(everything(log)) == 10
-    bench.run_until_idle(lambda: not log.is_offline)
-    bench.publish(log, 1)
+    harness.run_until_idle(lambda: not log.is_offline)
+    harness.publish(log, 1)
 
-    assert bench.waits_of_owner() == 0
+    assert harness.waits_of_owner() == 0
     assert [header.base_sequence_number for header, _ in everything(log)] == list(range(11))

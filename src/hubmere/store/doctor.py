@@ -20,8 +20,9 @@ from hubmere.records.header import HEADER_BYTES, MAGIC, BatchHeader, is_intact, 
 from hubmere.records.validate import why_unreadable
 from hubmere.store.files import Files, HandlePool, unlink_if_exists
 from hubmere.store.log.committed_file import Boundary, CommittedFile
-from hubmere.store.log.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
-from hubmere.store.log.segment import INDEX, LOG, MAX_RELATIVE_SEQUENCE, TIME_INDEX, LogResources, Segment, stem
+from hubmere.store.log.resources import LogResources
+from hubmere.store.log.segments.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
+from hubmere.store.log.segments.segment import INDEX, LOG, MAX_RELATIVE_SEQUENCE, TIME_INDEX, Segment, stem
 from hubmere.store.recovery.damaged_ranges import LogGaps
 from hubmere.store.recovery.manifest import Gap, Manifest, RecoveryPoint, read_manifest, read_recovery_point
 from hubmere.store.recovery.recovery import recover

@@ -10,7 +10,7 @@ it. With durability `fsync` that is after the flush. With `os` it is at the end 
 system has the data: a power cut may lose the last seconds. Receipts of one log complete in the order of their appends.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, NewType, Protocol
 
@@ -94,6 +94,8 @@ class Chunk(NamedTuple):
     offset: int  # byte offset (the AMQP offset) of the first batch
     first_sequence: int  # base sequence number of the first batch
     next_sequence: int  # where the next read continues
+    # Offsets of the events of each batch by its base sequence number, if they do not follow from the batch's position.
+    offsets: Mapping[int, Sequence[int]] | None = None
 
 
 class CompactionPass(Protocol):
@@ -104,6 +106,23 @@ class CompactionPass(Protocol):
 
     def adopt(self, now_ms: int) -> int:
         """Replace the old segments, on the owner's thread; returns the reclaimed bytes."""
+
+
+class RunAppends(Protocol):
+    """Appends several batches at once: for a log that numbers and writes them itself."""
+
+    def check_run(self, data: bytearray, sizes: Sequence[int], newest_ms: int) -> BatchRun | None:
+        """Check concatenated batches of these sizes: the run, if they can be appended together.
+
+        Returns None if a batch is not ordinary or is newer than `newest_ms` (the producer's time), or if the log cannot
+        take appends now: then append them one by one. The log takes over the buffer.
+        """
+
+    def append_run(self, run: BatchRun, now_ms: int, callback: Callable[[Receipt], None] | None = None) -> Receipt:
+        """Number, stamp and write a run that was just checked, all or nothing; its events are contiguous.
+
+        Raises StorageRefusal, without writing.
+        """
 
 
 class PartitionLog(Protocol):
@@ -141,18 +160,9 @@ class PartitionLog(Protocol):
         five batches is (the Kafka rule). Raises ProducerRefused, StorageRefusal or InvalidBatch, without writing.
         """
 
-    def check_run(self, data: bytearray, sizes: Sequence[int], newest_ms: int) -> BatchRun | None:
-        """Check concatenated batches of these sizes: the run, if they can be appended together.
-
-        Returns None if a batch is not ordinary or is newer than `newest_ms` (the producer's time), or if the log cannot
-        take appends now: then append them one by one. The log takes over the buffer.
-        """
-
-    def append_run(self, run: BatchRun, now_ms: int, callback: Callable[[Receipt], None] | None = None) -> Receipt:
-        """Number, stamp and write a run that was just checked, all or nothing; its events are contiguous.
-
-        Raises StorageRefusal, without writing.
-        """
+    @property
+    def runs(self) -> RunAppends | None:
+        """Appends of several batches at once; None if the log takes them one by one."""
 
     def append_marker(
         self,
@@ -280,7 +290,7 @@ OnDurable = Callable[[Refusal | None], None]
 class Catalog(Protocol):
     """Entities and runtime state of a node, read from memory and written behind.
 
-    Thread rule: all calls on the owner's thread; only `apply` and `close` wait.
+    Thread rule: all calls on the owner's thread; only `close` waits.
     """
 
     @property
@@ -288,7 +298,7 @@ class Catalog(Protocol):
         """Everything that is durable."""
 
     @property
-    def planned(self) -> CatalogView:
+    def planned_view(self) -> CatalogView:
         """Everything that is durable or submitted: check a change against this view before submitting it."""
 
     def submit(self, *steps: Step, callback: OnDurable | None = None) -> None:
@@ -296,9 +306,6 @@ class Catalog(Protocol):
 
         Raises NotFound, AlreadyExists, StorageFull or ShuttingDown at once, without changing anything.
         """
-
-    def apply(self, *steps: Step) -> None:
-        """Submit a change and wait until it is durable: for start-up, the command line and tests."""
 
     def pending_deletions(self) -> Sequence[Deletion]:
         """Deleted hubs whose logs may still exist."""

@@ -21,6 +21,10 @@ from hubmere.records.header import Buffer
 MAX_OPEN_FILES = 512
 # The part of the descriptors that data files may take; the rest is for sockets and the catalog.
 _DATA_PART = 2
+# Files with writes that no commit has flushed yet stay open beyond the limit, up to half as many again.
+_UNSYNCED_PART = 2
+# Files that one opening looks at to find some that can be closed; the next opening continues there.
+_EXAMINED = 64
 # Enough for every partition of a large node; the kernel allows a million descriptors and more.
 _MOST_OPEN_FILES = 65_536
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -160,24 +164,26 @@ def write_all(files: Files, fd: int, data: Buffer) -> None:
         view = view[files.write(fd, view) :]
 
 
-def write_new(files: Files, path: Path, data: Buffer) -> None:
-    """Write a file with exactly this content, durably; its name is not durable yet."""
+def write_new(files: Files, path: Path, data: Buffer, *, is_durable: bool = True) -> None:
+    """Write a file with exactly this content, durably unless told otherwise; its name is not durable yet."""
     fd = files.open(path, create=True)
     try:
         files.truncate(fd, 0)
         write_all(files, fd, data)
-        files.fdatasync(fd)
+        if is_durable:
+            files.fdatasync(fd)
     finally:
         files.close(fd)
 
 
-def append_at(files: Files, path: Path, at: int, data: Buffer) -> None:
-    """Truncate a file at `at` and append `data`, durably; a retry after a crash gives the same file."""
+def append_at(files: Files, path: Path, at: int, data: Buffer, *, is_durable: bool = True) -> None:
+    """Truncate a file at `at` and append `data`, durably unless told otherwise; a retry gives the same file."""
     fd = files.open(path, create=True)
     try:
         files.truncate(fd, at)
         write_all(files, fd, data)
-        files.fdatasync(fd)
+        if is_durable:
+            files.fdatasync(fd)
     finally:
         files.close(fd)
 
@@ -247,13 +253,17 @@ class Handle:
 class HandlePool:
     """Limits the number of open data files; closes files that were not used recently (second-chance algorithm).
 
-    A file with unsynced writes is synced before it is closed, because a write-back error would otherwise be lost.
+    A file with writes that no commit has flushed yet stays open, because a write-back error would be lost with its
+    descriptor. The next commit flushes it, on a thread, so the limit is exceeded for a moment only. Only a pool that is
+    half above its limit flushes a file itself, on the owner's thread: that needs more unflushed partitions than a
+    quarter of the descriptors that the system allows.
     Thread rule: the owner's thread only.
     """
 
     def __init__(self, files: Files, *, max_open: int = MAX_OPEN_FILES) -> None:
         self._files = files
         self._max_open = max_open
+        self._most_open = max_open + max_open // _UNSYNCED_PART
         self._open: deque[Handle] = deque()
 
     @property
@@ -266,9 +276,9 @@ class HandlePool:
         return Handle(self, path, writes=writes)
 
     def open(self, handle: Handle) -> None:
-        """Open a handle's file; closes another one if too many are open."""
+        """Open a handle's file; closes others if too many are open."""
         if len(self._open) >= self._max_open:
-            self._close_one()
+            self._make_room()
         handle.fd_or_closed = self._files.open(handle.path, write=handle.writes)
         self._open.append(handle)
 
@@ -284,18 +294,28 @@ class HandlePool:
         while self._open:
             self.close(self._open[0])
 
-    def _close_one(self) -> None:
-        # Three rounds: clear the second chances, sync, close. If all files are pinned, the limit is exceeded.
-        for _ in range(3 * len(self._open)):
+    def _make_room(self) -> None:
+        """Close files until there is room for one more, as far as a part of the open files allows it."""
+        for _ in range(_EXAMINED):
             handle = self._open[0]
-            if handle.pins or handle.is_recent or handle.sync_error:
+            if handle.pins or handle.is_recent or handle.is_unsynced or handle.sync_error:
                 handle.is_recent = False
                 self._open.rotate(-1)
-            elif handle.is_unsynced:
-                self._sync(handle)
-            else:
-                self.close(handle)
+                continue
+            self.close(handle)
+            if len(self._open) < self._max_open:
                 return
+        if len(self._open) >= self._most_open:
+            self._sync_and_close_one()
+
+    def _sync_and_close_one(self) -> None:
+        # If all files are pinned, the limit is exceeded: their commit is running.
+        for handle in self._open:
+            if handle.is_unsynced and not handle.pins and not handle.sync_error:
+                self._sync(handle)
+                if not handle.sync_error:
+                    self.close(handle)
+                    return
 
     def _sync(self, handle: Handle) -> None:
         try:

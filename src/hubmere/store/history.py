@@ -1,9 +1,9 @@
 """Files with the history of metrics: one file of fixed maximum size per series, in the folder `history`.
 
-A file holds the rings of its series one after another (`model.history`). A row is the second as a 32-bit integer and
-one 32-bit float per value. A reader compares the second of each row with the row's place and with the wanted time,
-and skips rows that do not match: nothing has to be cleared, and a torn write costs one row. Files are sparse, written
-without a flush, and may be deleted at any time: history is a convenience, not a record.
+A file holds the rings of its series one after another (`model.monitoring.history`). A row is the second as a 32-bit
+integer and one 32-bit float per value. A reader compares the second of each row with the row's place and with the
+wanted time, and skips rows that do not match: nothing has to be cleared, and a torn write costs one row. Files are
+sparse, written without a flush, and may be deleted at any time: history is a convenience, not a record.
 
 Thread rule: any thread, one call at a time.
 """
@@ -14,7 +14,7 @@ from itertools import accumulate
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from hubmere.model.history import RINGS, HistoryRow, Ring, Values
+from hubmere.model.monitoring.history import RINGS, HistoryRow, Ring, Values
 from hubmere.store.files import Files, unlink_if_exists
 
 HISTORY_FOLDER = "history"

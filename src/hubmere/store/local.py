@@ -14,15 +14,16 @@ from itertools import islice
 from pathlib import Path
 
 from hubmere.model.errors import Refusal, ShuttingDown
-from hubmere.model.histogram import Histogram
+from hubmere.model.monitoring.histogram import Histogram
 from hubmere.store.engine import LogConfig, LogId, OnOpened, PartitionLog
 from hubmere.store.files import MAX_OPEN_FILES, Files, HandlePool, exists, remove_tree, unlink_if_exists, write_new
 from hubmere.store.log.commit import MAX_SYNC_THREADS, Durability, GroupCommit, Post, Workers
 from hubmere.store.log.committed_file import COMMITTED, CommittedFile
 from hubmere.store.log.log import LocalLog
-from hubmere.store.log.segment import LogResources
+from hubmere.store.log.resources import LogResources
 from hubmere.store.opening import Openings
 from hubmere.store.recovery.damage_registry import DamageRegistry
+from hubmere.store.recovery.sealing import TOGETHER_FROM_LOGS, seal_together
 from hubmere.store.recovery.unrecovered import needs_recovery
 
 _LOGGER = logging.getLogger(__name__)
@@ -289,12 +290,16 @@ class LocalEngine:
                 self._mark_clean()
 
     def _seal_all(self) -> None:
-        """Write the recovery points of all logs, in a few threads: each waits for the disk four times."""
+        """Write the recovery points of all logs: those of many logs together, a few in threads."""
         self._commit.finish_background()
+        points = [point for log in self._logs.values() if (point := log.plan_last_point()) is not None]
+        if len(points) >= TOGETHER_FROM_LOGS and self._files.can_sync_file_system:
+            seal_together(self._files, self._folder / COMMITTED, points, self._threads)
+            return
         sealers = Workers("hubmere-seal", self._threads)
-        sealers.ensure_threads(len(self._logs))
-        for log in self._logs.values():
-            log.seal(sealers.run)
+        sealers.ensure_threads(len(points))
+        for point in points:
+            sealers.run(point.write)
         sealers.stop()
 
     def _mark_clean(self) -> None:

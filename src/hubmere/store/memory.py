@@ -64,6 +64,11 @@ class MemoryFiles(Files):
         """Truncate a file."""
         del self._open[fd][size_bytes:]
 
+    @property
+    def can_sync_file_system(self) -> bool:
+        """False: its descriptors are not those of the system."""
+        return False
+
     def sync_directory(self, path: Path) -> None:
         """Does nothing: memory is not durable."""
 

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from hubmere.model.damage import DamagedRange, DamageKind
 from hubmere.model.errors import CorruptBatch, PartitionOffline, Refusal, ShuttingDown, StorageFull
+from hubmere.model.monitoring.damage import DamagedRange, DamageKind
 from hubmere.store.engine import LogConfig, LogId, OnOpened
 from hubmere.store.log.commit import GroupCommit, Post, Workers
 from hubmere.store.log.committed_file import CommittedFile
 from hubmere.store.log.log import LocalLog
-from hubmere.store.log.segment import LogResources
+from hubmere.store.log.resources import LogResources
 from hubmere.store.recovery.recovery import RecoveredLog
 
 _LOGGER = logging.getLogger(__name__)

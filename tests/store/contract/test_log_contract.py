@@ -1,4 +1,4 @@
-"""The contract of log engines, for every engine."""
+"""The contract of log engines; every test runs on every engine."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ from store.builders import LOG_0, LOG_1, Owner, a_batch, an_engine, batches_of, 
 
 
 class LogHarness:
-    """An engine with one open log, and the owner's turns."""
+    """An engine with one open log, and its owner's thread."""
 
     def __init__(self, engine: LocalEngine, owner: Owner) -> None:
         self.engine = engine
@@ -61,7 +61,7 @@ def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LogHarne
     made.engine.close()
 
 
-def test_an_empty_log_has_nothing_and_says_so(harness: LogHarness) -> None:
+def test_empty_log_has_no_events(harness: LogHarness) -> None:
     """A new partition starts at sequence number 0 and has no last event."""
     log = harness.open()
 
@@ -82,7 +82,7 @@ def test_sequence_numbers_are_contiguous_from_zero(harness: LogHarness) -> None:
 
 
 def test_a_receipt_never_completes_inside_the_append_that_returns_it(harness: LogHarness) -> None:
-    """Callers may rely on holding the receipt before its callback runs."""
+    """The caller has the receipt before its callback runs."""
     log = harness.open()
     done: list[Receipt] = []
     receipts = [log.append(a_batch(), 1_000, done.append) for _ in range(3)]
@@ -107,7 +107,7 @@ def test_nothing_is_visible_before_it_is_committed(harness: LogHarness) -> None:
     assert log.read(0, 1_000) is not None
 
 
-def test_watchers_are_called_on_every_move_until_unwatched(harness: LogHarness) -> None:
+def test_watchers_are_called_on_every_move_of_the_committed_end_until_unwatched(harness: LogHarness) -> None:
     """A waiting reader is woken by the move that commits its events, and by no other."""
     log, calls = harness.open(), []
 
@@ -124,8 +124,8 @@ def test_watchers_are_called_on_every_move_until_unwatched(harness: LogHarness) 
     assert calls == [1, 2]
 
 
-def test_watchers_are_called_when_the_start_moves(harness: LogHarness) -> None:
-    """A reader whose position was trimmed away would otherwise wait for events that cannot come."""
+def test_watchers_are_called_when_the_start_of_the_log_moves(harness: LogHarness) -> None:
+    """Otherwise a reader whose position was trimmed would wait for ever."""
     log, calls = harness.open(), []
     harness.publish(log)
     harness.publish(log)
@@ -137,8 +137,8 @@ def test_watchers_are_called_when_the_start_moves(harness: LogHarness) -> None:
     assert calls == [1]
 
 
-def test_a_failing_callback_does_not_reach_the_others(harness: LogHarness) -> None:
-    """One connection's fault must not stop the acknowledgements of the rest."""
+def test_a_failing_callback_does_not_affect_the_others(harness: LogHarness) -> None:
+    """An error of one connection must not stop the acknowledgements of the others."""
     log = harness.open()
     done: list[Receipt] = []
 
@@ -152,8 +152,8 @@ def test_a_failing_callback_does_not_reach_the_others(harness: LogHarness) -> No
     assert len(done) == 1
 
 
-def test_reads_give_whole_batches_in_order_across_segments(harness: LogHarness) -> None:
-    """A reader that follows `next_sequence` sees every batch once, whatever the size of its reads."""
+def test_reads_return_complete_batches_in_order_across_segments(harness: LogHarness) -> None:
+    """A reader that follows `next_sequence` sees every batch once, for any size of its reads."""
     log = harness.open()
     for number in range(60):
         harness.publish(log, b"%03d" % number * 20, b"second")
@@ -163,7 +163,7 @@ def test_reads_give_whole_batches_in_order_across_segments(harness: LogHarness) 
         assert bases == list(range(0, 120, 2))
 
 
-def test_a_read_inside_a_batch_gives_the_batch(harness: LogHarness) -> None:
+def test_read_inside_a_batch_returns_the_whole_batch(harness: LogHarness) -> None:
     """Batches are returned whole: the reader skips the events before its position."""
     log = harness.open()
     harness.publish(log, b"a", b"b", b"c")
@@ -175,7 +175,7 @@ def test_a_read_inside_a_batch_gives_the_batch(harness: LogHarness) -> None:
 
 
 def test_a_read_outside_the_log_is_refused_with_its_bounds(harness: LogHarness) -> None:
-    """A consumer that lags behind retention must learn where the log begins now."""
+    """A consumer that is behind retention must learn where the log begins."""
     log = harness.open()
     for _ in range(10):
         harness.publish(log)
@@ -192,7 +192,7 @@ def test_a_read_outside_the_log_is_refused_with_its_bounds(harness: LogHarness) 
 
 
 def test_the_enqueued_time_never_goes_backwards(harness: LogHarness) -> None:
-    """A machine's clock may be set back; the order of a partition may not."""
+    """The clock of a machine may be set back, but times in a partition never decrease."""
     log = harness.open()
     harness.publish(log, now_ms=5_000)
 
@@ -202,8 +202,8 @@ def test_the_enqueued_time_never_goes_backwards(harness: LogHarness) -> None:
     assert [header.max_time_ms for header, _ in everything(log)] == [5_000, 5_000]
 
 
-def test_producers_keep_their_own_time_when_the_log_says_so(harness: LogHarness) -> None:
-    """Timestamp type Create: the batch is stored as it came, a stray append-time bit cleared."""
+def test_producers_keep_their_own_time_if_the_log_is_configured_so(harness: LogHarness) -> None:
+    """Timestamp type Create: the batch is stored as it came, but the append-time bit is cleared."""
     log = harness.open(small_segments(append_time=False))
 
     log.append(a_batch(time_ms=77, attributes=0x08), 1_000)
@@ -213,8 +213,8 @@ def test_producers_keep_their_own_time_when_the_log_says_so(harness: LogHarness)
     assert (header.max_time_ms, header.attributes & 0x08) == (77, 0)
 
 
-def test_byte_numbers_are_unique_increasing_and_found_again(harness: LogHarness) -> None:
-    """An AMQP offset names exactly one event, before and after it was committed to disk."""
+def test_byte_offsets_are_unique_increasing_and_can_be_found(harness: LogHarness) -> None:
+    """An AMQP offset names exactly one event, before and after the commit."""
     log = harness.open()
     for number in range(40):
         harness.publish(log, *[b"v" * (number % 7)] * (1 + number % 3))
@@ -228,7 +228,7 @@ def test_byte_numbers_are_unique_increasing_and_found_again(harness: LogHarness)
     assert [log.find(Position.offset(offset)) for offset in offsets] == list(range(1, end + 1))
 
 
-def test_a_receipt_carries_the_byte_number_of_its_first_event(harness: LogHarness) -> None:
+def test_receipt_has_the_byte_offset_of_its_first_event(harness: LogHarness) -> None:
     """The receipt of a publisher has the values that a reader will see."""
     log = harness.open()
     harness.publish(log)
@@ -239,7 +239,7 @@ def test_a_receipt_carries_the_byte_number_of_its_first_event(harness: LogHarnes
     assert log.offset_of(2) == spread_offset(receipt.offset, receipt.size_bytes, 2, 1)
 
 
-def test_byte_numbers_survive_retention(harness: LogHarness) -> None:
+def test_byte_offsets_survive_retention(harness: LogHarness) -> None:
     """A byte offset is never used again, so a checkpoint stays valid when earlier events are deleted."""
     log = harness.open()
     for _ in range(50):
@@ -270,8 +270,10 @@ def test_byte_numbers_survive_retention(harness: LogHarness) -> None:
         (Position.time(9_999), 6),
     ],
 )
-def test_every_start_resolves_between_first_and_end(harness: LogHarness, position: Position, expected: int) -> None:
-    """Starts before the beginning give the first event, those at the end give the next one."""
+def test_every_start_position_resolves_between_first_and_end(
+    harness: LogHarness, position: Position, expected: int
+) -> None:
+    """A position before the beginning gives the first event, one at the end gives the next event."""
     log = harness.open()
     for number in range(6):
         harness.publish(log, now_ms=1_000 + number)
@@ -290,10 +292,10 @@ def test_every_start_resolves_between_first_and_end(harness: LogHarness, positio
         (Position.offset(10_000), "10000", None),
     ],
 )
-def test_a_start_beyond_the_end_is_refused_with_both_values(
+def test_start_position_beyond_the_end_is_refused_with_both_values(
     harness: LogHarness, position: Position, supplied: str, last: str | None
 ) -> None:
-    """The service names the supplied and the last value; a silent clamp would hide a lost partition."""
+    """The refusal names the supplied and the last value; moving the position silently would hide a lost partition."""
     log = harness.open()
     for _ in range(6):
         harness.publish(log)
@@ -304,8 +306,8 @@ def test_a_start_beyond_the_end_is_refused_with_both_values(
     assert (refusal.value.supplied, refusal.value.last) == (supplied, last or str(log.state.last_offset))
 
 
-def test_the_last_byte_number_starts_after_the_last_event(harness: LogHarness) -> None:
-    """A checkpoint of the last event is where every caught-up reader starts again."""
+def test_last_byte_offset_starts_after_the_last_event(harness: LogHarness) -> None:
+    """A reader that has read everything restarts at the checkpoint of the last event."""
     log = harness.open()
     harness.publish(log, b"a", b"b")
 
@@ -313,7 +315,7 @@ def test_the_last_byte_number_starts_after_the_last_event(harness: LogHarness) -
     assert log.find(Position.offset(log.state.last_offset, inclusive=True)) == 1
 
 
-def test_a_time_inside_a_batch_of_created_times_finds_the_event(harness: LogHarness) -> None:
+def test_time_inside_a_batch_with_producer_times_finds_the_event(harness: LogHarness) -> None:
     """With producer times a batch has many timestamps; its records are decoded to find the right one."""
     log = harness.open(small_segments(append_time=False))
     for attributes in (0, 4):
@@ -327,8 +329,8 @@ def test_a_time_inside_a_batch_of_created_times_finds_the_event(harness: LogHarn
     assert log.find(Position.time(501)) == 7
 
 
-def test_retention_by_time_lets_whole_segments_go(harness: LogHarness) -> None:
-    """Nothing younger than the retention is deleted, however small the rest is."""
+def test_retention_by_time_deletes_whole_segments(harness: LogHarness) -> None:
+    """No event younger than the retention is deleted."""
     log = harness.open(small_segments(retention_ms=1_000))
     for number in range(40):
         harness.publish(log, b"x" * 60, now_ms=10_000 + 100 * number)
@@ -342,7 +344,7 @@ def test_retention_by_time_lets_whole_segments_go(harness: LogHarness) -> None:
     assert oldest <= 13_000
 
 
-def test_a_hold_keeps_segments_past_retention_and_says_how_many_bytes(harness: LogHarness) -> None:
+def test_hold_keeps_segments_past_retention_and_reports_their_bytes(harness: LogHarness) -> None:
     """Events that must still be captured outlive their retention, in whole segments."""
     log = harness.open(small_segments(retention_ms=1_000))
     for number in range(40):
@@ -359,7 +361,7 @@ def test_a_hold_keeps_segments_past_retention_and_says_how_many_bytes(harness: L
 
 
 def test_retention_by_size_keeps_at_least_the_limit(harness: LogHarness) -> None:
-    """At least this much is kept, if that much was written."""
+    """At least this many bytes are kept, if they were written."""
     log = harness.open(small_segments(retention_ms=None, retention_bytes=2_500))
     for _ in range(60):
         harness.publish(log, b"x" * 60)
@@ -369,8 +371,8 @@ def test_retention_by_size_keeps_at_least_the_limit(harness: LogHarness) -> None
     assert 2_500 <= log.state.size_bytes < 2_500 + 1_000
 
 
-def test_numbers_go_on_after_retention_emptied_the_log(harness: LogHarness) -> None:
-    """A partition without events still knows where it was."""
+def test_sequence_numbers_continue_after_retention_deleted_all_events(harness: LogHarness) -> None:
+    """An empty partition keeps its position."""
     log = harness.open(small_segments(retention_ms=1_000))
     for _ in range(5):
         harness.publish(log, now_ms=1_000)
@@ -385,8 +387,8 @@ def test_numbers_go_on_after_retention_emptied_the_log(harness: LogHarness) -> N
     assert (receipt.sequence_number, receipt.offset) == (5, size)
 
 
-def test_a_log_kept_for_ever_keeps_everything(harness: LogHarness) -> None:
-    """No retention means none, also when segments are old."""
+def test_log_without_retention_keeps_everything(harness: LogHarness) -> None:
+    """Even old segments are kept."""
     log = harness.open(small_segments(retention_ms=None))
     for _ in range(40):
         harness.publish(log)
@@ -396,8 +398,8 @@ def test_a_log_kept_for_ever_keeps_everything(harness: LogHarness) -> None:
     assert (gone, log.state.log_start) == (0, 0)
 
 
-def test_trimming_beyond_the_end_is_refused_and_behind_the_start_is_nothing(harness: LogHarness) -> None:
-    """DeleteRecords may name any number; only what exists can go."""
+def test_trimming_beyond_the_end_is_refused_and_before_the_start_has_no_effect(harness: LogHarness) -> None:
+    """DeleteRecords may name any number."""
     log = harness.open()
     harness.publish(log)
 
@@ -410,7 +412,7 @@ def test_trimming_beyond_the_end_is_refused_and_behind_the_start_is_nothing(harn
 
 
 @pytest.mark.parametrize("at", [10, 16, 21, 25, 57, 62])
-def test_a_flipped_byte_in_an_offered_batch_is_refused_and_leaves_no_trace(harness: LogHarness, at: int) -> None:
+def test_offered_batch_with_a_flipped_byte_is_refused_and_changes_nothing(harness: LogHarness, at: int) -> None:
     """A batch that does not match its checksum was damaged in transit and must be sent again."""
     log = harness.open()
     batch = a_batch()
@@ -423,8 +425,8 @@ def test_a_flipped_byte_in_an_offered_batch_is_refused_and_leaves_no_trace(harne
     assert log.state.committed == 0
 
 
-def test_batches_that_break_the_format_are_refused(harness: LogHarness) -> None:
-    """Control batches are the service's own; a transaction needs a producer; a header needs 61 bytes."""
+def test_batches_that_violate_the_format_are_refused(harness: LogHarness) -> None:
+    """Clients must not send control batches; a transaction needs a producer; a header has 61 bytes."""
     log = harness.open()
 
     for batch in (
@@ -440,8 +442,8 @@ def test_batches_that_break_the_format_are_refused(harness: LogHarness) -> None:
     assert log.state.committed == 0
 
 
-def test_a_stored_batch_differs_from_the_offered_one_in_its_stamp_only(harness: LogHarness) -> None:
-    """Records stay closed and unchanged between publisher and reader."""
+def test_stored_batch_differs_from_the_offered_one_only_in_stamped_fields(harness: LogHarness) -> None:
+    """Records are stored unopened and unchanged."""
     log = harness.open()
     harness.publish(log)
     offered = bytes(a_batch([b"payload"]))
@@ -456,7 +458,7 @@ def test_a_stored_batch_differs_from_the_offered_one_in_its_stamp_only(harness: 
 
 
 def test_a_deleted_log_starts_empty(harness: LogHarness) -> None:
-    """A hub that was deleted and made again under the same id has no past."""
+    """A hub that was deleted and created again with the same id has no old events."""
     log = harness.open()
     harness.publish(log)
     waiting = log.append(a_batch(), 1_000)
@@ -471,8 +473,8 @@ def test_a_deleted_log_starts_empty(harness: LogHarness) -> None:
         log.append(a_batch(), 1_000)
 
 
-def test_existing_lists_the_logs_that_are_there(harness: LogHarness) -> None:
-    """The node finds its partitions again without the catalog's help."""
+def test_existing_logs_are_listed(harness: LogHarness) -> None:
+    """The node can find its partitions without the catalog."""
     harness.open()
     harness.engine.open_now(LOG_1, LogConfig())
     harness.engine.delete(LOG_1)
@@ -481,8 +483,8 @@ def test_existing_lists_the_logs_that_are_there(harness: LogHarness) -> None:
     assert log_ids(harness.engine) == [LOG_0]
 
 
-def test_the_policy_cannot_change(harness: LogHarness) -> None:
-    """Compacted logs number their offsets otherwise; a change would move every checkpoint."""
+def test_cleanup_policy_of_a_log_cannot_change(harness: LogHarness) -> None:
+    """Compacted logs have other byte offsets; a change would move every checkpoint."""
     log = harness.open()
 
     with pytest.raises(InvalidArgument):
@@ -490,7 +492,7 @@ def test_the_policy_cannot_change(harness: LogHarness) -> None:
 
 
 def test_a_smaller_segment_size_takes_effect_at_once(harness: LogHarness) -> None:
-    """Settings may change while a log is open."""
+    """Settings can change while a log is open."""
     log = harness.open(LogConfig())
     for _ in range(10):
         harness.publish(log)
@@ -502,8 +504,8 @@ def test_a_smaller_segment_size_takes_effect_at_once(harness: LogHarness) -> Non
     assert log.apply_retention(2_000) >= 2
 
 
-def test_many_small_reads_at_the_tail_see_each_commit(harness: LogHarness) -> None:
-    """A reader that keeps up reads single batches from the positions at hand."""
+def test_small_reads_at_the_end_see_each_commit(harness: LogHarness) -> None:
+    """A reader at the end reads single batches from cached positions."""
     log = harness.open(LogConfig())
     for number in range(50):
         harness.publish(log, b"%d" % number)
@@ -514,7 +516,7 @@ def test_many_small_reads_at_the_tail_see_each_commit(harness: LogHarness) -> No
 
 @pytest.mark.parametrize("append_time", [True, False])
 def test_an_unsealed_batch_is_sealed_by_the_log(harness: LogHarness, append_time: bool) -> None:
-    """Batches made from AMQP messages get their checksum once, when their last byte is known."""
+    """Batches made from AMQP messages get their checksum when their last byte is known."""
     log = harness.open(small_segments(append_time=append_time))
     batch = a_batch([b"made inside"])
     batch[17:21] = bytes(4)
@@ -525,8 +527,8 @@ def test_an_unsealed_batch_is_sealed_by_the_log(harness: LogHarness, append_time
     assert len(everything(log)) == 1
 
 
-def test_a_batch_with_more_events_than_bytes_is_kept_open(harness: LogHarness) -> None:
-    """Equal events compress below one byte each; their byte numbers must be unique all the same."""
+def test_batch_with_more_events_than_bytes_is_stored_uncompressed(harness: LogHarness) -> None:
+    """Equal events compress below one byte each, but each needs a unique byte offset."""
     log = harness.open(LogConfig())
     batch = a_batch([b"same"] * 2000, attributes=4)
     assert len(batch) < 2000
@@ -544,8 +546,8 @@ def test_a_batch_with_more_events_than_bytes_is_kept_open(harness: LogHarness) -
     assert (receipt.sequence_number, receipt.error) == (0, None)
 
 
-def test_a_count_that_no_bytes_can_hold_is_refused(harness: LogHarness) -> None:
-    """The values of a header must be consistent."""
+def test_record_count_that_exceeds_the_bytes_is_refused(harness: LogHarness) -> None:
+    """The fields of a header must be consistent."""
     log = harness.open()
     batch = a_batch([b"x"])
     write_header(batch, read_header(batch)._replace(last_delta=99_999, record_count=100_000))

@@ -1,7 +1,7 @@
 """The contract of logs on the engine of a gateway, with one Kafka broker.
 
-The cases are those of `test_log_contract`. Left out is what Kafka decides itself: byte numbers (an offset is the
-sequence number), the time at which an event was enqueued, retention, and the order in which watchers are called.
+The cases are those of `test_log_contract`, except for what Kafka decides itself: byte offsets (the offset is the
+sequence number), the enqueued time of an event, retention, and the order in which watchers are called.
 """
 
 import asyncio
@@ -23,23 +23,23 @@ from hubmere.store.engine import Chunk, LogConfig, LogId, LogState
 from store.builders import a_batch
 from store.contract import test_log_contract as contract
 from store.contract.test_log_contract import (  # noqa: F401  the cases, with the harness of this module
-    test_a_count_that_no_bytes_can_hold_is_refused,
-    test_a_failing_callback_does_not_reach_the_others,
-    test_a_flipped_byte_in_an_offered_batch_is_refused_and_leaves_no_trace,
-    test_a_read_inside_a_batch_gives_the_batch,
+    test_a_failing_callback_does_not_affect_the_others,
     test_a_read_outside_the_log_is_refused_with_its_bounds,
     test_a_receipt_never_completes_inside_the_append_that_returns_it,
-    test_a_start_beyond_the_end_is_refused_with_both_values,
-    test_a_time_inside_a_batch_of_created_times_finds_the_event,
-    test_an_empty_log_has_nothing_and_says_so,
     test_an_unsealed_batch_is_sealed_by_the_log,
-    test_batches_that_break_the_format_are_refused,
-    test_byte_numbers_are_unique_increasing_and_found_again,
-    test_byte_numbers_survive_retention,
-    test_many_small_reads_at_the_tail_see_each_commit,
-    test_reads_give_whole_batches_in_order_across_segments,
+    test_batches_that_violate_the_format_are_refused,
+    test_byte_offsets_are_unique_increasing_and_can_be_found,
+    test_byte_offsets_survive_retention,
+    test_empty_log_has_no_events,
+    test_last_byte_offset_starts_after_the_last_event,
+    test_offered_batch_with_a_flipped_byte_is_refused_and_changes_nothing,
+    test_read_inside_a_batch_returns_the_whole_batch,
+    test_reads_return_complete_batches_in_order_across_segments,
+    test_record_count_that_exceeds_the_bytes_is_refused,
     test_sequence_numbers_are_contiguous_from_zero,
-    test_the_last_byte_number_starts_after_the_last_event,
+    test_small_reads_at_the_end_see_each_commit,
+    test_start_position_beyond_the_end_is_refused_with_both_values,
+    test_time_inside_a_batch_with_producer_times_finds_the_event,
 )
 
 pytestmark = [pytest.mark.foreign, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -48,7 +48,7 @@ _PATIENCE_S = 60.0
 
 
 class Turns:
-    """The event loop of the engine, which runs while a test waits for something."""
+    """The event loop of the engine; it runs while a test waits."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -58,7 +58,7 @@ class Turns:
         return self._loop.run_until_complete(asyncio.wait_for(work, _PATIENCE_S))
 
     def run(self) -> None:
-        """Run until everything that was appended is acknowledged or refused."""
+        """Run until every append is acknowledged or refused."""
         self.call(self._until_done())
 
     async def _until_done(self) -> None:
@@ -71,7 +71,7 @@ class Turns:
 
 
 class WaitingLog:
-    """A KafkaLog as the contract uses it: whatever is answered later is waited for."""
+    """A KafkaLog with the synchronous interface of the contract: calls wait for their answers."""
 
     def __init__(self, log: KafkaLog, turns: Turns) -> None:
         self._log = log
@@ -128,7 +128,7 @@ class WaitingLog:
 
 
 class KafkaHarness:
-    """As `LogHarness`, on a hub of its own."""
+    """The same as `LogHarness`, on its own hub."""
 
     def __init__(self, engine: KafkaEngine, turns: Turns, uid: str, configs: dict[str, LogConfig]) -> None:
         self._engine = engine
@@ -195,6 +195,8 @@ async def _close(engine: KafkaEngine, upstream: Upstream) -> None:
         (Position.time(0), 2),
     ],
 )
-def test_every_start_resolves_between_first_and_end(harness: KafkaHarness, position: Position, expected: int) -> None:
-    """As on a disk, except for times: the broker's clock stamps events."""
-    contract.test_every_start_resolves_between_first_and_end(harness, position, expected)  # type: ignore[arg-type]
+def test_every_start_position_resolves_between_first_and_end(
+    harness: KafkaHarness, position: Position, expected: int
+) -> None:
+    """As on a disk, except for times, which the broker's clock assigns."""
+    contract.test_every_start_position_resolves_between_first_and_end(harness, position, expected)  # type: ignore[arg-type]

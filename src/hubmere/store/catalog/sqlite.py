@@ -31,6 +31,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,8 @@ LOGS_FOLDER = "log"
 MAX_PENDING_CHANGES = 100_000
 # Changes in one transaction: bounds the time until its callbacks run.
 MAX_ROUND_CHANGES = 10_000
+# Changes that are completed in one turn of the owner's loop: a callback takes 10 to 100 microseconds.
+MAX_COMPLETED_CHANGES = 50
 # Rounds while the catalog closes, because callbacks may submit further changes; usually two or three.
 MAX_CLOSING_ROUNDS = 100
 # Another process (doctor, a backup) may lock the file this long before a write is refused.
@@ -108,6 +111,7 @@ class SqliteCatalog:
         self._data: Path | None = None
         self._descriptions: HubDescriptions | None = None
         self._copied_number = self._uncopied_number = -1
+        self._copy_lock = threading.Lock()
         self.stored_sum: int | None = None  # the checksum in the file on opening; None if it had none
         self._generation = 0
         self._failed_generation = -1
@@ -184,18 +188,22 @@ class SqliteCatalog:
             _LOGGER.warning("cannot mirror the catalog: %s", error)
 
     def copy_if_changed(self) -> None:
-        """Copy the whole file if entities have changed since the last copy; may run on any thread."""
-        number = self._number
-        if self._data is None or number == self._copied_number:
-            return
-        try:
-            make_copy(self._data / CATALOG_FILE)
-        except (OSError, sqlite3.Error) as error:
-            if number != self._uncopied_number:
-                _LOGGER.warning("cannot copy the catalog yet: %s", error)
-            self._uncopied_number = number
-        else:
-            self._copied_number = number
+        """Copy the whole file if entities have changed since the last copy; may run on any thread.
+
+        One copy at a time: a node may stop while its background thread makes one, and both write the same new file.
+        """
+        with self._copy_lock:
+            number = self._number
+            if self._data is None or number == self._copied_number:
+                return
+            try:
+                make_copy(self._data / CATALOG_FILE)
+            except (OSError, sqlite3.Error) as error:
+                if number != self._uncopied_number:
+                    _LOGGER.warning("cannot copy the catalog yet: %s", error)
+                self._uncopied_number = number
+            else:
+                self._copied_number = number
 
     # --- owner's thread ----------------------------------------------------------------------------------------------
 
@@ -205,7 +213,7 @@ class SqliteCatalog:
         return self._view
 
     @property
-    def planned(self) -> CatalogView:
+    def planned_view(self) -> CatalogView:
         """Everything that is durable or submitted: check a change against this view."""
         return self._planned
 
@@ -258,14 +266,20 @@ class SqliteCatalog:
             self._lock.notify_all()
         return pending
 
-    def _complete_finished(self) -> None:
+    def _complete_finished(self, max_changes: int | None = None) -> None:
         try:
-            while (pending := self._next_finished()) is not None:
+            for _ in count() if max_changes is None else range(max_changes):
+                pending = self._next_finished()
+                if pending is None:
+                    break
                 self._complete(pending)
         finally:
-            # If a callback raises, the event loop reports its error, and the others still run.
+            # The rest in the next turn of the loop. If a callback raises, the loop reports its error.
             if self._finished:
-                self._post(self._complete_finished)
+                self._post(self._complete_some)
+
+    def _complete_some(self) -> None:
+        self._complete_finished(MAX_COMPLETED_CHANGES)
 
     def _next_finished(self) -> _PendingChange | None:
         with self._lock:
@@ -294,7 +308,7 @@ class SqliteCatalog:
                     pending.is_finished = True
                 self._finished.extend(batch)
                 self._lock.notify_all()
-            self._post(self._complete_finished)
+            self._post(self._complete_some)
 
     def _next_round(self) -> list[_PendingChange] | None:
         with self._lock:

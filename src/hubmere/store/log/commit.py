@@ -23,7 +23,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Literal, Protocol
 
-from hubmere.model.histogram import Histogram
+from hubmere.model.monitoring.histogram import Histogram
 from hubmere.store.files import Files, Handle
 
 Durability = Literal["fsync", "os"]
@@ -95,7 +95,7 @@ class Workers:
 class _Round:
     """One running flush: its partitions, its files, and how many slices of the files are not flushed yet."""
 
-    __slots__ = ("done", "errors", "files", "first_added_at", "is_finished", "lock", "logs", "open_slices")
+    __slots__ = ("errors", "files", "first_added_at", "is_finished", "lock", "logs", "open_slices", "slices_lock")
 
     def __init__(self, logs: list[Committable], files: list[tuple[int, Handle]], first_added_at: float) -> None:
         self.logs = logs
@@ -105,18 +105,18 @@ class _Round:
         self.lock = threading.Lock()
         self.open_slices = 0
         # Held while slices are open. A lock, because creating an Event for each round costs twenty times as much.
-        self.done = threading.Lock()
+        self.slices_lock = threading.Lock()
         self.is_finished = False
 
 
 class _BackgroundTask:
     """A slow job that runs off the owner's thread."""
 
-    __slots__ = ("done", "error", "is_done", "is_finished", "work")
+    __slots__ = ("error", "is_done", "is_finished", "on_done", "work")
 
-    def __init__(self, work: Job, done: Callable[[OSError | None], None]) -> None:
+    def __init__(self, work: Job, on_done: Callable[[OSError | None], None]) -> None:
         self.work = work
-        self.done = done
+        self.on_done = on_done
         self.error: OSError | None = None
         self.is_done = threading.Event()
         self.is_finished = False
@@ -167,9 +167,9 @@ class GroupCommit:
         if self._round is None:
             self._schedule()
 
-    def run_in_background(self, work: Job, done: Callable[[OSError | None], None]) -> None:
-        """Run `work` off the owner's thread, one job at a time, then `done` on the owner's thread."""
-        task = _BackgroundTask(work, done)
+    def run_in_background(self, work: Job, on_done: Callable[[OSError | None], None]) -> None:
+        """Run `work` off the owner's thread, one job at a time, then `on_done` on the owner's thread."""
+        task = _BackgroundTask(work, on_done)
         self._background_tasks.append(task)
         self._background.ensure_threads(1)
         self._background.run(lambda: self._run_task(task))
@@ -188,7 +188,7 @@ class GroupCommit:
         if not task.is_finished:
             task.is_finished = True
             self._background_tasks.remove(task)
-            task.done(task.error)
+            task.on_done(task.error)
 
     def finish_background(self) -> None:
         """Wait for all background jobs; for closing, not for the hot path."""
@@ -255,7 +255,7 @@ class GroupCommit:
 
     def _run_slices(self, round_: _Round, slices: Sequence[Job]) -> None:
         round_.open_slices = len(slices)
-        round_.done.acquire()
+        round_.slices_lock.acquire()
         self._sync.ensure_threads(len(slices))
         for work in slices:
             self._sync.run(partial(self._do_slice, round_, work))
@@ -266,9 +266,9 @@ class GroupCommit:
             round_.open_slices -= 1
             is_last = not round_.open_slices
         if is_last:
-            # Post before releasing `done`: a thread that waits for `done` may close the owner's loop right after.
+            # Post before releasing the lock: a thread that waits for it may close the owner's loop right after.
             self._post(lambda: self._finish(round_))
-            round_.done.release()
+            round_.slices_lock.release()
 
     def _sync_files(self, round_: _Round, part: Sequence[tuple[int, Handle]]) -> None:
         # The handles are pinned, so their descriptors stay open.
@@ -329,6 +329,6 @@ class GroupCommit:
     def _await_round(self) -> None:
         round_ = self._round
         if round_ is not None:
-            with round_.done:
+            with round_.slices_lock:
                 pass
             self._finish(round_)

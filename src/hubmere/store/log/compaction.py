@@ -31,9 +31,10 @@ from hubmere.records.header import (
 from hubmere.records.records import RecordSlice
 from hubmere.store.engine import LogConfig
 from hubmere.store.files import Files, unlink_if_exists, write_all
-from hubmere.store.log.index import AbortedEntry
 from hubmere.store.log.records import stored_records
-from hubmere.store.log.segment import INDEX, LOG, TIME_INDEX, LogResources, Segment
+from hubmere.store.log.resources import LogResources
+from hubmere.store.log.segments.index import AbortedEntry
+from hubmere.store.log.segments.segment import INDEX, LOG, TIME_INDEX, Segment
 from hubmere.store.recovery.segment_file import read_batches
 
 CLEANED, SWAP = ".cleaned", ".swap"

@@ -33,15 +33,16 @@ from hubmere.model.position import Position
 from hubmere.model.receipt import Receipt
 from hubmere.records.runs import BatchRun
 from hubmere.store.engine import AbortedTransaction, Chunk, LogConfig, LogState, ProducerState, RetentionHold, Watcher
-from hubmere.store.log.commit import GroupCommit, Job
+from hubmere.store.log.commit import GroupCommit
 from hubmere.store.log.committed_file import Boundary, CommittedSlot
 from hubmere.store.log.maintenance import CompactionRun, Maintenance
 from hubmere.store.log.pending import PendingAppends, Watchers
 from hubmere.store.log.reader import LogReader
-from hubmere.store.log.segment import LogResources
+from hubmere.store.log.resources import LogResources
 from hubmere.store.log.writer import BeforeAppend, LogWriter, OnReceipt
 from hubmere.store.recovery.checkpointer import Checkpointer
 from hubmere.store.recovery.recovery import RecoveredLog, recover
+from hubmere.store.recovery.sealing import LastPoint
 from hubmere.store.recovery.verification import Verification
 
 _LOGGER = logging.getLogger(__name__)
@@ -150,6 +151,11 @@ class LocalLog:
         if self._before_append is not None:
             self._before_append(now_ms)
         return self._writer.append(batch, now_ms, callback, lenient_producer)
+
+    @property
+    def runs(self) -> "LocalLog":
+        """This log appends runs."""
+        return self
 
     def check_run(self, data: bytearray, sizes: Sequence[int], newest_ms: int) -> BatchRun | None:
         """The run if it can be appended as one; None if its batches must be appended one by one."""
@@ -358,10 +364,9 @@ class LocalLog:
 
     # --- closing ---
 
-    def seal(self, run: Callable[[Job], None]) -> None:
-        """Have the last recovery point written by `run`, on any thread, before `close`: everything is committed."""
-        if not self._is_offline:
-            self._checkpointer.write_last(run)
+    def plan_last_point(self) -> LastPoint | None:
+        """The last recovery point, to be written before `close`, when everything is committed; None if none is due."""
+        return None if self._is_offline else self._checkpointer.plan_last()
 
     def close(self) -> None:
         """Commit everything written and write a recovery point."""
@@ -370,8 +375,8 @@ class LocalLog:
         self.refuse_writers()
         self._commit.flush()
         self._commit.finish_background()
-        if not self._is_offline:
-            self._checkpointer.write_last(_run_now)
+        if (last := self.plan_last_point()) is not None:
+            last.write()
         self._is_closed = True
         self._pending.stop()
         self._segments.close_files()
@@ -387,10 +392,6 @@ class LocalLog:
         self._is_closed = True
         self._pending.refuse_all(ShuttingDown())
         self._segments.close_files()
-
-
-def _run_now(job: Job) -> None:
-    job()
 
 
 def _refuse(_now_ms: int) -> None:

@@ -14,9 +14,10 @@ from hubmere.store.log.commit import GroupCommit
 from hubmere.store.log.compaction import Compaction, Source
 from hubmere.store.log.producers import ProducerTable
 from hubmere.store.log.reader import LogReader
+from hubmere.store.log.resources import LogResources
 from hubmere.store.log.retention import MOST_AHEAD_MS, SegmentFacts, count_expired, is_roll_due
-from hubmere.store.log.segment import LogResources, Segment
-from hubmere.store.log.segments import LogSegments
+from hubmere.store.log.segments.log_segments import LogSegments
+from hubmere.store.log.segments.segment import Segment
 from hubmere.store.log.writer import LogWriter
 from hubmere.store.recovery.checkpointer import Checkpointer
 
@@ -83,15 +84,15 @@ class Maintenance:
         if active.size_bytes and is_roll_due(active.first_time_ms, active.max_time_ms, self._config, now_ms):
             self._writer.roll()
         self._producers.expire(now_ms)
-        return self._expired(now_ms, hold)
+        return self._expired_segments(now_ms, hold)
 
     def overdue_bytes(self, now_ms: int) -> int:
         """Bytes past retention that still exist."""
-        return sum(segment.size_bytes for segment in self._expired(now_ms, None))
+        return sum(segment.size_bytes for segment in self._expired_segments(now_ms, None))
 
-    def _expired(self, now_ms: int, hold: RetentionHold | None) -> list[Segment]:
+    def _expired_segments(self, now_ms: int, hold: RetentionHold | None) -> list[Segment]:
         committed = self._reader.committed.sequence
-        segments = [segment for segment in self._segments.sealed if segment.end_sequence <= committed]
+        segments = [segment for segment in self._segments.sealed_segments if segment.end_sequence <= committed]
         facts = (
             SegmentFacts(segment.size_bytes, self._newest_time(number, now_ms), segment.end_sequence)
             for number, segment in enumerate(segments)
@@ -113,7 +114,7 @@ class Maintenance:
         """A pass over the sealed segments, if it can reclaim anything."""
         last_stable, newest_ms = self._reader.last_stable.sequence, now_ms - self._config.min_compaction_lag_ms
         sources = []
-        for segment in self._segments.sealed if self._config.compact else ():
+        for segment in self._segments.sealed_segments if self._config.compact else ():
             is_settled = segment.base_sequence < self._checkpointer.covered_base and segment.end_sequence <= last_stable
             if not is_settled or segment.newest_time_ms() > newest_ms:
                 break
@@ -139,7 +140,7 @@ class Maintenance:
     def adopt_compaction(self, compaction: Compaction, now_ms: int) -> int:
         """Replace segments by their rewritten files; returns the reclaimed bytes."""
         try:
-            reclaimed = compaction.adopt(self._segments.sealed)
+            reclaimed = compaction.adopt(self._segments.sealed_segments)
         except OSError as error:
             raise StorageFull(error.strerror or str(error)) from error
         finally:

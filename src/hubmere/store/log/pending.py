@@ -24,7 +24,7 @@ from hubmere.store.log.commit import GroupCommit
 from hubmere.store.log.committed_file import Boundary, CommittedSlot
 from hubmere.store.log.producers import ProducerTable
 from hubmere.store.log.reader import LogReader
-from hubmere.store.log.segments import LogSegments
+from hubmere.store.log.segments.log_segments import LogSegments
 from hubmere.store.recovery.checkpoint import Checkpoint
 from hubmere.store.recovery.checkpointer import Checkpointer
 

@@ -16,7 +16,7 @@ from crc32c import crc32c
 from hubmere.model.errors import ProducerFenced, SequenceGap, TransactionRefused
 from hubmere.records.header import PRODUCER_SEQUENCE_MASK
 from hubmere.store.engine import ProducerState
-from hubmere.store.log.index import AbortedEntry
+from hubmere.store.log.segments.index import AbortedEntry
 
 # Kafka: a client has at most five requests in flight, so a duplicate is one of the last five batches.
 REMEMBERED_BATCHES = 5

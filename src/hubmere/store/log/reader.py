@@ -10,7 +10,7 @@ from hubmere.model.errors import PositionBeyondEnd, SequenceOutOfRange
 from hubmere.model.position import Anchor, Position
 from hubmere.store.engine import AbortedTransaction, Chunk, LogState
 from hubmere.store.log.committed_file import Boundary
-from hubmere.store.log.segments import LogSegments
+from hubmere.store.log.segments.log_segments import LogSegments
 
 
 class LogReader:

@@ -42,8 +42,8 @@ from hubmere.store.log.admission import admit, decompress_batch
 from hubmere.store.log.pending import PendingAppends
 from hubmere.store.log.producers import REMEMBERED_BATCHES, ProducerTable, RememberedBatch
 from hubmere.store.log.retention import MOST_AHEAD_MS
-from hubmere.store.log.segment import MAX_RELATIVE_SEQUENCE, MAX_SEGMENT_BYTES, Segment
-from hubmere.store.log.segments import LogSegments
+from hubmere.store.log.segments.log_segments import LogSegments
+from hubmere.store.log.segments.segment import MAX_RELATIVE_SEQUENCE, MAX_SEGMENT_BYTES, Segment
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -9,11 +9,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hubmere.store.files import Files, append_at, unlink_if_exists, write_new
-from hubmere.store.log.index import ABORTED_ENTRY_BYTES, OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from hubmere.store.log.producers import ProducerTable
-from hubmere.store.log.segment import ABORTED_INDEX, INDEX, LOG, SNAPSHOT, TIME_INDEX, Segment, stem
-from hubmere.store.log.segments import LogSegments
-from hubmere.store.recovery.manifest import RecoveryPoint, write_recovery_point
+from hubmere.store.log.segments.index import ABORTED_ENTRY_BYTES, OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
+from hubmere.store.log.segments.log_segments import LogSegments
+from hubmere.store.log.segments.segment import ABORTED_INDEX, INDEX, LOG, SNAPSHOT, TIME_INDEX, Segment, stem
+from hubmere.store.recovery.manifest import (
+    RecoveryPoint,
+    replace_recovery_point,
+    write_next_recovery_point,
+    write_recovery_point,
+)
 
 
 class _Piece(NamedTuple):
@@ -54,15 +59,28 @@ class Checkpoint:
         """Make it durable; raises OSError, and then the previous recovery point stays valid."""
         for path in self._unsynced:
             _sync_file(files, path)
-        for piece in self._pieces:
-            append_at(files, piece.path, piece.at, piece.data)
-        if self._snapshot is not None:
-            write_new(files, self._directory / (stem(self._point.sequence) + SNAPSHOT), self._snapshot)
+        self.write_pieces(files, is_durable=True)
         if self._pieces or self._snapshot is not None:
             # The names of these files, before the point that needs them.
             files.sync_directory(self._directory)
         write_recovery_point(files, self._directory, self._point)
-        self._remove_old_snapshots(files)
+        self.remove_old_snapshots(files)
+
+    def write_pieces(self, files: Files, *, is_durable: bool = False) -> None:
+        """Write the index entries and the producer snapshot that the recovery point needs."""
+        for piece in self._pieces:
+            append_at(files, piece.path, piece.at, piece.data, is_durable=is_durable)
+        if self._snapshot is not None:
+            path = self._directory / (stem(self._point.sequence) + SNAPSHOT)
+            write_new(files, path, self._snapshot, is_durable=is_durable)
+
+    def write_point(self, files: Files) -> None:
+        """Write the recovery point beside the one in force; the caller makes it durable."""
+        write_next_recovery_point(files, self._directory, self._point)
+
+    def put_in_force(self, files: Files) -> None:
+        """Replace the recovery point in force by the durable one beside it; the caller makes that durable."""
+        replace_recovery_point(files, self._directory)
 
     def settle(self) -> None:
         """Mark the index entries as saved; on the owner's thread, after `write`."""
@@ -71,7 +89,8 @@ class Checkpoint:
             segment.saved_index, segment.saved_times = saved.index_entries, saved.time_entries
             segment.saved_aborted = saved.aborted_entries
 
-    def _remove_old_snapshots(self, files: Files) -> None:
+    def remove_old_snapshots(self, files: Files) -> None:
+        """Remove the producer snapshots that only earlier recovery points needed."""
         keep = stem(self._point.snapshot) + SNAPSHOT if self._point.snapshot >= 0 else ""
         for name in files.names(self._directory):
             if name.endswith(SNAPSHOT) and name != keep:

@@ -7,13 +7,13 @@ Thread rule: the owner's thread only; the group commit runs the writing on anoth
 """
 
 import logging
-from collections.abc import Callable
 
-from hubmere.store.log.commit import Durability, GroupCommit, Job
+from hubmere.store.log.commit import Durability, GroupCommit
 from hubmere.store.log.producers import ProducerTable
-from hubmere.store.log.segment import LogResources
-from hubmere.store.log.segments import LogSegments
+from hubmere.store.log.resources import LogResources
+from hubmere.store.log.segments.log_segments import LogSegments
 from hubmere.store.recovery.checkpoint import Checkpoint, plan_checkpoint
+from hubmere.store.recovery.sealing import LastPoint
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -102,23 +102,20 @@ class Checkpointer:
 
         self._commit.run_in_background(work, on_written)
 
-    def write_last(self, run: Callable[[Job], None]) -> None:
-        """Have `run` write the last recovery point, on any thread: for closing."""
+    def plan_last(self) -> LastPoint | None:
+        """The last recovery point, for closing; None if the one in force covers everything."""
         if self.is_current:
-            return
+            return None
         checkpoint = self._plan()
         assert checkpoint is not None, "closing waits for a recovery point under way"
 
-        def write() -> None:
-            try:
-                self._segments.list.sync()
-                checkpoint.write(self._resources.files)
-            except OSError as error:
+        def on_done(error: OSError | None) -> None:
+            self._is_running = False
+            if error is not None:
                 self.require(self._interval_bytes)
                 _LOGGER.warning("log %s: closed without a recovery point: %s", self._segments.directory.name, error)
-            self._is_running = False
 
-        run(write)
+        return LastPoint(self._resources.files, self._segments.list, checkpoint, on_done)
 
     def require(self, size_bytes: int) -> None:
         """Count bytes towards the next recovery point that were not appended: a compacted segment, a failed try."""

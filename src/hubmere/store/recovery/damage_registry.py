@@ -17,7 +17,7 @@ import logging
 import threading
 from collections.abc import Sequence
 
-from hubmere.model.damage import DamagedRange
+from hubmere.model.monitoring.damage import DamagedRange
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from hubmere.model.damage import DamagedRange, DamageKind
+from hubmere.model.monitoring.damage import DamagedRange, DamageKind
 from hubmere.store.files import Files, unlink_if_exists
 from hubmere.store.recovery.damage_registry import MAX_RANGES_PER_LOG, DamageRegistry
 from hubmere.store.recovery.manifest import DAMAGE, Gap, read_gaps, write_gaps

@@ -6,7 +6,7 @@ atomically, so a crash leaves the old or the new one:
 - `hubmere-segments`: `log_start`, the cleanup policy, and one line per segment. A segment is listed before it is
   created and removed from the list before it is deleted, so a file that is not listed is never data. The line has the
   absolute byte position of the segment, because byte offsets of events do not change when older segments are deleted.
-- `hubmere-segments.next`: the same list after a change that is not durable yet (see `store.log.segment_list`).
+- `hubmere-segments.next`: the same list after a change that is not durable yet (see `store.log.segments.segment_list`).
 - `hubmere-recovery`: the recovery point. Data and indexes before it are on disk and agree; recovery scans the rest.
 - `leader-epoch-checkpoint`: Kafka's own file, one line per epoch.
 - `hubmere-damage`: one line per damaged range, which readers skip; exists only if there are any.
@@ -20,7 +20,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from hubmere.model.errors import CorruptBatch
-from hubmere.store.files import Files, replace_file, unlink_if_exists, write_all
+from hubmere.store.files import Files, replace_file, unlink_if_exists, write_all, write_new
 
 SEGMENTS = "hubmere-segments"
 NEXT_SEGMENTS = "hubmere-segments.next"
@@ -28,6 +28,8 @@ RECOVERY = "hubmere-recovery"
 EPOCHS = "leader-epoch-checkpoint"
 DAMAGE = "hubmere-damage"
 
+# The name under which `replace_file` writes the new content.
+_NEXT_RECOVERY = RECOVERY + ".tmp"
 _VERSION = 1
 
 
@@ -134,6 +136,16 @@ def read_recovery_point(files: Files, directory: Path) -> RecoveryPoint | None:
 def write_recovery_point(files: Files, directory: Path, point: RecoveryPoint) -> None:
     """Store a recovery point durably; everything that it covers must be durable already."""
     _write_rows(files, directory / RECOVERY, [point])
+
+
+def write_next_recovery_point(files: Files, directory: Path, point: RecoveryPoint) -> None:
+    """Store a recovery point beside the one in force; it is not durable yet."""
+    write_new(files, directory / _NEXT_RECOVERY, _encode_rows([point]), is_durable=False)
+
+
+def replace_recovery_point(files: Files, directory: Path) -> None:
+    """Put the recovery point in force that was stored beside it, and is durable; the change is not durable yet."""
+    files.rename(directory / _NEXT_RECOVERY, directory / RECOVERY)
 
 
 def read_gaps(files: Files, directory: Path) -> list[Gap]:

@@ -17,8 +17,9 @@ from hubmere.store.files import Files, exists, unlink_if_exists
 from hubmere.store.log.committed_file import Boundary
 from hubmere.store.log.compaction import CLEANED, SWAP
 from hubmere.store.log.producers import ProducerTable
-from hubmere.store.log.segment import ABORTED_INDEX, LOG, SIDE_FILES, LogResources, Segment, stem
-from hubmere.store.log.segments import DELETED, LogSegments, create_segment
+from hubmere.store.log.resources import LogResources
+from hubmere.store.log.segments.log_segments import DELETED, LogSegments, create_segment
+from hubmere.store.log.segments.segment import ABORTED_INDEX, LOG, SIDE_FILES, Segment, stem
 from hubmere.store.recovery.damaged_ranges import LogGaps
 from hubmere.store.recovery.manifest import (
     EPOCHS,

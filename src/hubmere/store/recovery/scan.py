@@ -21,10 +21,10 @@ from hubmere.records.header import BatchHeader, is_intact
 from hubmere.records.walk import walk_batches
 from hubmere.store.files import Files
 from hubmere.store.log.committed_file import Boundary
-from hubmere.store.log.index import AbortedEntry
 from hubmere.store.log.producers import ProducerTable
 from hubmere.store.log.records import is_commit_marker
-from hubmere.store.log.segment import LOG, MAX_RELATIVE_SEQUENCE, SNAPSHOT, Segment, stem
+from hubmere.store.log.segments.index import AbortedEntry
+from hubmere.store.log.segments.segment import LOG, MAX_RELATIVE_SEQUENCE, SNAPSHOT, Segment, stem
 from hubmere.store.recovery.damaged_ranges import LogGaps
 from hubmere.store.recovery.manifest import Gap, RecoveryPoint, SegmentStart, read_recovery_point
 from hubmere.store.recovery.resync import Stretch, batch_at, find_intact, looks_unwritten

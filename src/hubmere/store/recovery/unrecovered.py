@@ -4,7 +4,7 @@ from pathlib import Path
 
 from hubmere.model.errors import CorruptBatch
 from hubmere.store.files import Files
-from hubmere.store.log.segment import LOG, stem
+from hubmere.store.log.segments.segment import LOG, stem
 from hubmere.store.recovery.manifest import read_manifest, read_recovery_point
 
 

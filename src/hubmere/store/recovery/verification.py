@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hubmere.model.errors import CorruptBatch
 from hubmere.store.engine import LogConfig
-from hubmere.store.log.segment import LogResources
+from hubmere.store.log.resources import LogResources
 from hubmere.store.recovery.recovery import RecoveredLog, recover
 
 _LOGGER = logging.getLogger(__name__)

@@ -19,8 +19,9 @@ from hubmere.store.engine import AbortedTransaction, Chunk
 from hubmere.store.files import Handle, unlink_if_exists
 from hubmere.store.log.committed_file import Boundary
 from hubmere.store.log.records import stored_records
-from hubmere.store.log.segment import LOG, SIDE_FILES, SNAPSHOT, LogResources, Segment
-from hubmere.store.log.segment_list import SegmentList
+from hubmere.store.log.resources import LogResources
+from hubmere.store.log.segments.segment import LOG, SIDE_FILES, SNAPSHOT, Segment
+from hubmere.store.log.segments.segment_list import SegmentList
 from hubmere.store.recovery.damaged_ranges import LogGaps
 from hubmere.store.recovery.manifest import Manifest, SegmentStart
 
@@ -74,7 +75,7 @@ class LogSegments:
             segment.move_to(resources)
 
     @property
-    def sealed(self) -> Sequence[Segment]:
+    def sealed_segments(self) -> Sequence[Segment]:
         """All segments but the active one."""
         return self.all[:-1]
 
@@ -108,7 +109,7 @@ class LogSegments:
 
     def count_sealed_bytes(self) -> None:
         """Recompute the size of the sealed segments, after one was deleted or compacted."""
-        self.sealed_bytes = sum(segment.size_bytes for segment in self.sealed)
+        self.sealed_bytes = sum(segment.size_bytes for segment in self.sealed_segments)
 
     def batch_offset(self, segment: Segment, position: int, sequence: int) -> int:
         """The byte offset of a batch; its sequence number on a compacted log."""

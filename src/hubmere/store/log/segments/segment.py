@@ -9,18 +9,17 @@ Thread rule: the owner's thread only.
 
 from array import array
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from hubmere.model.errors import CorruptBatch
-from hubmere.records.header import HEADER_BYTES, MAGIC, BatchHeader, is_intact, read_header
+from hubmere.records.header import HEADER_BYTES, BatchHeader, read_header
 from hubmere.records.walk import Walked
-from hubmere.store.files import Files, Handle, HandlePool
-from hubmere.store.log.committed_file import CommittedFile
-from hubmere.store.log.index import INTERVAL_BYTES, AbortedEntry, OffsetIndex, TimeIndex, aborted_from_bytes
-from hubmere.store.recovery.damage_registry import DamageRegistry
+from hubmere.store.files import Handle
+from hubmere.store.log.resources import LogResources
+from hubmere.store.log.segments.batch_checks import find_fault, read_possible_header
+from hubmere.store.log.segments.index import INTERVAL_BYTES, AbortedEntry, OffsetIndex, TimeIndex, aborted_from_bytes
 from hubmere.store.recovery.damaged_ranges import LogGaps
 from hubmere.store.recovery.manifest import Gap, SegmentStart
 from hubmere.store.recovery.resync import Stretch, batch_at, find_intact
@@ -28,8 +27,6 @@ from hubmere.store.recovery.resync import Stretch, batch_at, find_intact
 # Positions in an index are 31-bit (Kafka's format), and so are sequence numbers relative to the base.
 MAX_SEGMENT_BYTES = 2**31 - 1
 MAX_RELATIVE_SEQUENCE = 2**31 - 1
-# Sealed segments whose indexes are in memory at once: about 0.8 MB each at 256 MB of data.
-MAX_LOADED_INDEXES = 64
 # Positions kept for the newest batches, 16 bytes each, so that reads near the end need no index. When there are more,
 # the older half is dropped.
 MAX_RECENT_BATCHES = 8192
@@ -43,34 +40,6 @@ SIDE_FILES = (INDEX, TIME_INDEX, ABORTED_INDEX)
 def stem(base_sequence: int) -> str:
     """The name that all files of a segment share (Kafka: twenty digits)."""
     return f"{base_sequence:020d}"
-
-
-class LogResources:
-    """Shared by all logs of an engine: files, handles, committed file, damage registry, the bound on loaded indexes."""
-
-    def __init__(
-        self,
-        files: Files,
-        pool: HandlePool,
-        *,
-        damage: DamageRegistry | None = None,
-        committed_file: CommittedFile | None = None,
-    ) -> None:
-        self.files = files
-        self.pool = pool
-        self.damage = damage
-        self.committed_file = committed_file
-        self._loaded: deque[Segment] = deque()
-
-    def for_opening(self) -> "LogResources":
-        """Resources of its own for one log that is opened on another thread; see `Segment.move_to`."""
-        return LogResources(self.files, HandlePool(self.files), damage=self.damage)
-
-    def note_loaded(self, segment: "Segment") -> None:
-        """Register a sealed segment's loaded indexes; unload the oldest if too many are in memory."""
-        self._loaded.append(segment)
-        if len(self._loaded) > MAX_LOADED_INDEXES:
-            self._loaded.popleft().forget_indexes()
 
 
 class _IndexDoubt(Exception):
@@ -400,7 +369,7 @@ class Segment:
                 at = position - start
                 if at + HEADER_BYTES > len(window):
                     window, start, at = self.read_bytes(position, min(_WINDOW_BYTES, end - position)), position, 0
-                header = _header_in(window, at, end - position)
+                header = read_possible_header(window, at, end - position)
                 if header is not None:
                     yield position, header
                     position += header.size_bytes
@@ -507,7 +476,7 @@ class Segment:
         if self._checked_from <= position and (end < self._checked_to or end == self._checked_to == self.size_bytes):
             return len(data), None
         at, after = 0, -1
-        while at < len(data) and _fault(data, at, after if is_dense else -1) is None:
+        while at < len(data) and find_fault(data, at, after if is_dense else -1) is None:
             header = read_header(data, at)
             at += header.size_bytes
             after = header.next_sequence_number
@@ -518,25 +487,3 @@ class Segment:
         """The error for a position of this file."""
         name = f"{self.directory.name}/{stem(self.base_sequence)}{LOG}"
         return CorruptBatch(f"{name} at byte {position}: {why}")
-
-
-def _header_in(window: bytes, at: int, room_bytes: int) -> BatchHeader | None:
-    """The header at `at`, if it can belong to a batch of at most `room_bytes` bytes; else None."""
-    if len(window) - at < HEADER_BYTES:
-        return None
-    header = read_header(window, at)
-    is_possible = header.magic == MAGIC and HEADER_BYTES <= header.size_bytes <= room_bytes and header.last_delta >= 0
-    return header if is_possible else None
-
-
-def _fault(data: memoryview, at: int, expected: int) -> str | None:
-    if len(data) - at < HEADER_BYTES:
-        return "the header is incomplete"
-    header = read_header(data, at)
-    if header.magic != MAGIC or not HEADER_BYTES <= header.size_bytes <= len(data) - at:
-        return f"magic {header.magic} and length {header.length} are not a whole batch"
-    if expected not in (-1, header.base_sequence_number):
-        return f"it begins with sequence number {header.base_sequence_number} instead of {expected}"
-    if not is_intact(data[at : at + header.size_bytes]):
-        return "the checksum does not match"
-    return None
