@@ -1,12 +1,12 @@
-"""A broker on memory, a clock that the test turns, and valid defaults for everything."""
+"""A broker in memory, a clock that the test sets, and builders with valid defaults."""
 
 from collections.abc import Callable
 
-from hubmere.broker.access import Access, host_names
+from hubmere.broker.access.authentication import Access, host_names
 from hubmere.broker.broker import Broker
-from hubmere.broker.live import LiveHub
+from hubmere.broker.hubs.live import LiveHub
 from hubmere.broker.management.manager import Actor
-from hubmere.model.capture import CaptureTargets
+from hubmere.model.capture.targets import CaptureTargets
 from hubmere.model.errors import Refusal
 from hubmere.model.names import hub_name, namespace_name
 from hubmere.model.spec import HubSpec, NamespaceSpec
@@ -26,18 +26,18 @@ class Turn:
         self._calls: list[Callable[[], None]] = []
 
     def post(self, call: Callable[[], None]) -> None:
-        """What engines and catalogs are given."""
+        """The function that engines and catalogs use to run a call on the owner's thread."""
         self._calls.append(call)
 
     def run(self) -> None:
-        """Run everything that waits, and what that brings."""
+        """Run all posted calls, and the calls that these post."""
         while self._calls:
             calls, self._calls = self._calls, []
             for call in calls:
                 call()
 
 
-class Bench:
+class BrokerHarness:
     """A broker with one namespace and a hub named `orders`."""
 
     def __init__(
@@ -79,11 +79,11 @@ class Bench:
 
     @property
     def hub(self) -> LiveHub:
-        """The hub that every test has."""
+        """The hub `orders`, which every test has."""
         return self.broker._namespace("hubmere").hub("orders")
 
     def actor(self) -> Actor:
-        """Who changes things in tests."""
+        """The actor of management changes in tests."""
         return Actor(name="test", now_ms=NOW_MS + int(self.now * 1000), now=self.now)
 
     def do(self, change: Callable[[Callable[[Refusal | None], None]], object]) -> None:
@@ -98,18 +98,18 @@ class Bench:
             raise outcome[0]
 
     def a_hub(self, name: str, *, partitions: int = 4, spec: HubSpec | None = None) -> LiveHub:
-        """One more hub."""
+        """Create another hub."""
         wish = spec or HubSpec(partition_count=partitions)
         self.do(lambda done: self.manager.create_hub("hubmere", hub_name(name), wish, self.actor(), done))
         return self.broker._namespace("hubmere").hub(name)
 
     def close(self) -> None:
-        """Let the catalog's thread end."""
+        """Close the catalog, which ends its thread."""
         self.catalog.close()
 
 
 def a_batch(count: int = 1, *, body: bytes = b"x", producer: tuple[int, int, int] = (-1, -1, -1)) -> bytearray:
-    """A valid closed batch of equal events, as an endpoint would hand it over."""
+    """A valid closed batch of equal events, in the form that an endpoint passes to the broker."""
     record = _record(body)
     records = b"".join(_framed(record, delta) for delta in range(count))
     batch = bytearray(61) + records

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from broker.builders import NOW_MS, Bench
+from broker.builders import NOW_MS, BrokerHarness
 from hubmere.broker.coordinator.classic_group import ClassicGroup
 from hubmere.broker.coordinator.groups import Groups
 from hubmere.broker.coordinator.membership import (
@@ -77,7 +77,7 @@ class GroupHarness:
         self.group.advance(self.now)
 
     def a_stable_group(self, count: int = 2, **more: Any) -> list[JoinResponse]:
-        """Members that have joined together and know their assignments."""
+        """A stable group: all members have joined and have their assignments."""
         joining = [self.join(**more)]
         self.group.advance(self.now)
         joining += [self.join(**more) for _ in range(count - 1)]
@@ -97,14 +97,16 @@ class GroupHarness:
         return joined
 
 
-def settle(bench: Bench) -> None:
+def settle(broker_harness: BrokerHarness) -> None:
     """Wait until the catalog has no pending changes; a callback may submit another."""
     for _ in range(4):
-        bench.catalog.apply()
-        bench.turn.run()
+        broker_harness.catalog.apply()
+        broker_harness.turn.run()
 
 
-def joined_and_synced(bench: Bench, groups: Groups, group_id: str = "g", now: float = 0.0) -> JoinResponse:
+def joined_and_synced(
+    broker_harness: BrokerHarness, groups: Groups, group_id: str = "g", now: float = 0.0
+) -> JoinResponse:
     answers: list[Any] = []
     groups.join(group_id, a_join(), now, NOW_MS, answers.append)
     member = answers[0]
@@ -112,7 +114,7 @@ def joined_and_synced(bench: Bench, groups: Groups, group_id: str = "g", now: fl
         member_id=member.member_id, generation=member.generation, assignments={member.member_id: b"mine"}
     )
     groups.sync(group_id, request, now, NOW_MS, answers.append)
-    settle(bench)
+    settle(broker_harness)
     assert isinstance(answers[1], SyncResponse)
     assert isinstance(member, JoinResponse)
     return member

@@ -1,4 +1,4 @@
-"""One consumer group on a manual clock, with topics that the test changes and every reply noted."""
+"""One consumer group on a manual clock, with topics that the test changes; every reply is recorded."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -125,13 +125,13 @@ class ConsumerGroupHarness:
             respond(self.keep_refusal)
 
     def release_writes(self) -> None:
-        """Let every write succeed that was held back, and those that follow."""
+        """Complete all held-back writes, and do not hold back later ones."""
         self.holds = False
         while self.held_partitions:
             self.held_partitions.pop(0)(None)
 
     def send(self, beat: Heartbeat) -> list[HeartbeatAnswer | GroupRefused]:
-        """Send a heartbeat; the list that its answer comes into."""
+        """Send a heartbeat; returns the list that receives its answer."""
         answers: list[HeartbeatAnswer | GroupRefused] = []
         self.resolver.refill()
         self.group.heartbeat(beat, self.now, answers.append)
@@ -144,7 +144,7 @@ class ConsumerGroupHarness:
         return answer
 
     def join(self, member_id: str = "a", **more: Any) -> HeartbeatAnswer:
-        """Join with valid defaults."""
+        """Join with a valid default request."""
         values: dict[str, Any] = {"rebalance_timeout_s": 30.0, "owned": frozenset()}
         if "regex" not in more:
             values["topics"] = frozenset({"t"})
@@ -156,7 +156,7 @@ class ConsumerGroupHarness:
         return self.beat(member_id, member.epoch, owned=member.assigned if owned is None else owned)
 
     def settle(self) -> None:
-        """Every member sends heartbeats until nothing moves any more."""
+        """Every member sends heartbeats until no assignment changes."""
         for _ in range(8):
             for member_id in list(self.group.members):
                 if self.group.members[member_id].classic is None:
@@ -176,7 +176,7 @@ class ConsumerGroupHarness:
         return answer
 
     def sync(self, joined: JoinResponse, **more: Any) -> bytes:
-        """SyncGroup of a classic consumer: its assignment."""
+        """SyncGroup of a classic consumer; returns its assignment."""
         answers: list[SyncResponse | GroupRefused] = []
         values: dict[str, Any] = {"generation": joined.generation, "assignments": {}}
         self.group.sync(SyncRequest(member_id=joined.member_id, **(values | more)), self.now, answers.append)
@@ -189,7 +189,7 @@ class ConsumerGroupHarness:
         return self.group.state
 
     def numbers(self, member_id: str, topic: str = "t") -> list[int]:
-        """The partitions of a topic that a member is assigned."""
+        """The partitions of a topic that are assigned to a member."""
         return sorted(
             number for name, number in self.group.by_topic_name(self.group.members[member_id].assigned) if name == topic
         )

@@ -2,15 +2,15 @@
 
 from typing import cast
 
-from hubmere.broker.live import LiveHub
-from hubmere.broker.opening import MAX_WAIT_S, WaitingRequests
+from hubmere.broker.hubs.live import LiveHub
+from hubmere.broker.hubs.opening import MAX_WAIT_S, WaitingRequests
 from hubmere.broker.upkeep import Upkeep
 from hubmere.model.errors import Refusal
 from hubmere.store.engine import LogConfig, LogEngine, LogId, OnOpened
 
 
 class Gate:
-    """Holds back the opening of some partitions of a hub, none of which is open yet."""
+    """Delays the opening of some partitions of a hub; none of them is open before."""
 
     def __init__(self, hub: LiveHub, *partitions: int) -> None:
         self._hub = hub
@@ -23,7 +23,7 @@ class Gate:
         return getattr(self._engine, name)
 
     def open(self, log: LogId, config: LogConfig, on_opened: OnOpened) -> None:
-        """As the engine does it, except for the partitions that are held back."""
+        """Open like the real engine, except for the partitions that are held back."""
         partition = int(log.rpartition("-")[2])
         if partition in self._partitions:
             self._held.setdefault(partition, []).append((log, config, on_opened))
@@ -31,7 +31,7 @@ class Gate:
             self._engine.open(log, config, on_opened)
 
     def release(self) -> None:
-        """Open everything that was held back, and hold back nothing more."""
+        """Open all partitions that were held back, and delay no later ones."""
         self._partitions = ()
         for held in self._held.values():
             for log, config, on_opened in held:
@@ -39,7 +39,7 @@ class Gate:
         self._held.clear()
 
     def fail(self, refusal: Refusal) -> None:
-        """Refuse to open everything that was held back."""
+        """Fail the opening of all partitions that were held back."""
         for held in self._held.values():
             for _, _, on_opened in held:
                 on_opened(refusal)
@@ -47,10 +47,10 @@ class Gate:
 
     @property
     def waiting(self) -> WaitingRequests:
-        """The requests that wait for logs."""
+        """The requests that wait until a log is open."""
         return self._hub._requests
 
 
 def expire(upkeep: Upkeep, now: float) -> None:
-    """Let as much time pass as a request may wait."""
+    """Advance time by the longest wait that a request is allowed."""
     upkeep.expire_openings(now + MAX_WAIT_S)

@@ -1,4 +1,4 @@
-"""An OAuth issuer for tests: keys, a JWK set and tokens, honest and forged."""
+"""An OAuth issuer for tests: keys, a JWK set, and valid and forged tokens."""
 
 import base64
 import hashlib
@@ -48,7 +48,7 @@ def a_trusted_issuer(**more: Any) -> TrustedIssuer:
 
 
 def claims(**changes: Any) -> dict[str, Any]:
-    """The claims of a token that is valid now; a change to None leaves a claim out."""
+    """The claims of a token that is valid now; a claim that is set to None is omitted."""
     honest: dict[str, Any] = {
         "iss": ISSUER,
         "aud": AUDIENCE,
@@ -80,12 +80,12 @@ def encode(value: bytes) -> str:
 
 
 def raw_token(header: bytes, body: bytes, signature: bytes = b"x" * 256) -> str:
-    """Three parts as they are."""
+    """A token of these three parts, without a valid signature."""
     return f"{encode(header)}.{encode(body)}.{encode(signature)}"
 
 
 def signed_raw(header: bytes, body: bytes) -> str:
-    """Three parts of which the last is the issuer's signature of the others."""
+    """A token of these two parts with a valid signature of the issuer."""
     from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
     from cryptography.hazmat.primitives.hashes import SHA256
 
@@ -97,7 +97,7 @@ def signed_raw(header: bytes, body: bytes) -> str:
 
 
 def hmac_token(algorithm: str = "HS256") -> str:
-    """A token that is signed with the public key as the secret of an HMAC: the classic confusion of algorithms."""
+    """A token signed by HMAC with the public key as the secret (an algorithm confusion attack)."""
     header = json.dumps({"alg": algorithm, "typ": "JWT", "kid": rsa_key().kid}).encode()
     content = f"{encode(header)}.{encode(json.dumps(claims()).encode())}"
     digest = hmac.new(rsa_key().as_pem(private=False), content.encode(), hashlib.sha256).digest()
@@ -105,7 +105,7 @@ def hmac_token(algorithm: str = "HS256") -> str:
 
 
 def forged(now_s: int = NOW_S) -> dict[str, str]:
-    """Tokens that must be refused everywhere, by their defect."""
+    """Tokens that every endpoint must refuse, by their defect."""
     shift = now_s - NOW_S
     times = {"iat": NOW_S - 10 + shift, "nbf": NOW_S - 10 + shift, "exp": NOW_S + 3600 + shift}
 

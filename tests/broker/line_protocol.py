@@ -12,10 +12,10 @@ from functools import partial
 
 from hubmere.broker import Broker, ConnectionStringCredential
 from hubmere.model.clock import Clock
-from hubmere.model.connection_string import ConnectionString
 from hubmere.model.errors import Refusal
 from hubmere.model.position import Position
 from hubmere.model.receipt import Receipt
+from hubmere.model.security.connection_string import ConnectionString
 from hubmere.translate import HttpEvent, events, publication_from_http
 
 READ_BYTES = 64 * 1024
@@ -23,7 +23,7 @@ MAX_EVENTS = 1000
 
 
 class LineConnection:
-    """One client. Thread rule: the owner's loop only."""
+    """One client connection. Only the owner's event loop calls it."""
 
     def __init__(self, broker: Broker, clock: Clock, address: str) -> None:
         self._broker, self._clock, self._address = broker, clock, address
@@ -43,7 +43,7 @@ class LineConnection:
         writer.close()
 
     async def respond(self, line: str) -> list[str]:
-        """The lines that answer one command."""
+        """The response lines to one command."""
         name, _, rest = line.partition(" ")
         count, handler = self._commands.get(name, (0, None))
         arguments = rest.split(" ", count - 1) if count else []
@@ -95,4 +95,4 @@ class LineConnection:
 
 
 def _ignore(*_: object) -> None:
-    """A read ends with the command, so the reader needs no callbacks."""
+    """A callback that does nothing: a read ends with its command."""

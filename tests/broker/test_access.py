@@ -1,4 +1,4 @@
-"""SAS: tokens, keys and connection strings become principals, or are refused in the order of the reference."""
+"""SAS tokens, keys and connection strings: which principal they give, and the order of the refusals."""
 
 import base64
 import hashlib
@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubmere.broker.access import Access, Principal, Resource, host_names
+from hubmere.broker.access.authentication import Access, Principal, host_names
+from hubmere.broker.access.resources import Resource
 from hubmere.model.entity import (
     ApplicationGroup,
     GeoAlias,
@@ -36,7 +37,7 @@ from hubmere.model.names import (
     emulator_hub_name,
     namespace_name,
 )
-from hubmere.model.sas import Token, make_token, split_audience
+from hubmere.model.security.sas import Token, make_token, split_audience
 from hubmere.model.spec import root_rule, with_new_key
 from hubmere.store.catalog.view import CatalogView, Create, Replace, Step
 from model.builders import NOW_MS, NOW_S, a_hub, a_rule
@@ -56,7 +57,7 @@ NAMESPACE = Namespace(name=namespace_name("ns1234"))
 
 
 class AccessHarness:
-    """A namespace with hubs `eh1`, `eh10`, `eh2` and a rule `send` on `eh1` that has the vectors' key."""
+    """A namespace with the hubs `eh1`, `eh10` and `eh2`; the rule `send` on `eh1` has the key of the test vectors."""
 
     def __init__(self, *, takes_emulator_key: bool = False, skew_s: int = 0) -> None:
         self.view = CatalogView()
@@ -102,7 +103,7 @@ def a_token(path: str = "/eh1", rule: str = "send", key: str = KEY, expires_at_s
 
 @pytest.mark.parametrize("vector", VECTORS)
 def test_vector_of_the_reference_is_accepted(harness: AccessHarness, vector: str) -> None:
-    """Conformance: SAS 13; the signed text is the encoded one, upper hex or lower."""
+    """Conformance: SAS 13. The signature covers the encoded resource, with upper or lower case hex digits."""
     principal = harness.enter(f"SharedAccessSignature {vector}&se={EXPIRY}&skn=send")
 
     assert principal.rule == "send"
@@ -112,7 +113,7 @@ def test_vector_of_the_reference_is_accepted(harness: AccessHarness, vector: str
 
 @pytest.mark.parametrize("vector", VECTORS)
 def test_vector_with_one_character_flipped_is_refused(harness: AccessHarness, vector: str) -> None:
-    """Conformance: SAS 13, for a character of the resource, the signature, the expiry or the rule."""
+    """Conformance: SAS 13. A flipped character in the resource, signature, expiry or rule is detected."""
     text = f"SharedAccessSignature {vector}&se={EXPIRY}&skn=send"
     begin = len("SharedAccessSignature ")
 
@@ -124,7 +125,7 @@ def test_vector_with_one_character_flipped_is_refused(harness: AccessHarness, ve
 
 
 def test_fields_come_in_any_order_and_extra_ones_are_ignored(harness: AccessHarness) -> None:
-    """Every client has its own order; the scheme's case does not matter."""
+    """Clients differ in the order of the fields; the case of the scheme does not matter."""
     fields = a_token().partition(" ")[2].split("&")
 
     principal = harness.enter("sharedaccesssignature " + "&".join(["x=1", *reversed(fields)]))
@@ -133,7 +134,7 @@ def test_fields_come_in_any_order_and_extra_ones_are_ignored(harness: AccessHarn
 
 
 def test_unencoded_resource_and_signature_are_accepted(harness: AccessHarness) -> None:
-    """Samples in the docs leave the host as it is, and some scripts forget to encode the signature."""
+    """Samples in the documentation do not encode the host, and some scripts do not encode the signature."""
     signed = f"{HOST}\n{EXPIRY}".encode()
     key = harness.root.primary_key
     signature = base64.b64encode(hmac.new(key.encode(), signed, hashlib.sha256).digest()).decode()
@@ -164,7 +165,7 @@ def test_scheme_of_the_resource_does_not_matter(harness: AccessHarness, scheme: 
         ("", "", ""),
     ],
 )
-def test_resource_is_taken_apart(text: str, host: str, path: str) -> None:
+def test_resource_is_normalized(text: str, host: str, path: str) -> None:
     """Decode, drop scheme and port, lowercase, collapse slashes (reference: service 2.2)."""
     assert split_audience(text) == (host, path)
 
@@ -187,22 +188,22 @@ def test_resource_is_taken_apart(text: str, host: str, path: str) -> None:
         f"SharedAccessSignature sr={'a' * 9000}&sig=b&se=1&skn=c",
     ],
 )
-def test_token_that_cannot_be_read_is_malformed(harness: AccessHarness, token: str) -> None:
-    """The refusal names the defect."""
+def test_unreadable_token_is_refused_as_malformed(harness: AccessHarness, token: str) -> None:
+    """The text of the refusal names the defect."""
     with pytest.raises(MalformedToken):
         harness.enter(token)
 
 
 @pytest.mark.parametrize("token", [None, ""])
 def test_no_token_is_a_missing_token(harness: AccessHarness, token: str | None) -> None:
-    """Told apart from a wrong one."""
+    """A missing token and a wrong token are different refusals."""
     with pytest.raises(MissingToken):
         harness.enter(token)
 
 
 @given(st.text())
 def test_any_text_as_token_is_refused_and_nothing_else_happens(text: str) -> None:
-    """An unauthenticated peer may send anything."""
+    """An unauthenticated client may send any text; it is refused and causes no other error."""
     harness = AccessHarness()
 
     with pytest.raises(Unauthorized):
@@ -210,8 +211,8 @@ def test_any_text_as_token_is_refused_and_nothing_else_happens(text: str) -> Non
 
 
 @given(path=st.text(max_size=50), rule=st.text(min_size=1, max_size=20), key=st.text(st.characters(codec="utf-8")))
-def test_token_that_was_made_is_verified_with_its_key_and_no_other(path: str, rule: str, key: str) -> None:
-    """Maker and verifier agree on every text."""
+def test_generated_token_is_verified_by_its_own_key_only(path: str, rule: str, key: str) -> None:
+    """The generator and the verifier of tokens agree for any text."""
     text = make_token(
         f"sb://{HOST}/{quote(path, errors='replace')}", rule.encode(errors="replace").decode(), key, expires_at_s=1
     )
@@ -226,7 +227,7 @@ def test_token_that_was_made_is_verified_with_its_key_and_no_other(path: str, ru
 
 
 def test_unknown_rule_and_wrong_key_get_the_same_error(harness: AccessHarness) -> None:
-    """Whoever guesses must not learn which rules exist."""
+    """A client that guesses must not find out which rules exist."""
     with pytest.raises(InvalidSignature) as unknown:
         harness.enter(a_token(rule="absent"))
     with pytest.raises(InvalidSignature) as wrong:
@@ -235,8 +236,8 @@ def test_unknown_rule_and_wrong_key_get_the_same_error(harness: AccessHarness) -
     assert unknown.value.text() == wrong.value.text()
 
 
-def test_signature_is_judged_before_audience_and_expiry(harness: AccessHarness) -> None:
-    """Only the holder of a key learns anything else about a token."""
+def test_signature_is_checked_before_audience_and_expiry(harness: AccessHarness) -> None:
+    """Only a holder of the key gets details about the token."""
     with pytest.raises(InvalidSignature):
         harness.enter(make_token("sb://elsewhere/eh1", "send", "wrong", expires_at_s=1))
     with pytest.raises(InvalidAudience):
@@ -245,7 +246,7 @@ def test_signature_is_judged_before_audience_and_expiry(harness: AccessHarness) 
         harness.enter(a_token(expires_at_s=1))
 
 
-def test_expired_token_names_the_instant(harness: AccessHarness) -> None:
+def test_refusal_of_an_expired_token_names_its_expiry(harness: AccessHarness) -> None:
     """Conformance: SAS 18."""
     with pytest.raises(ExpiredToken) as refusal:
         harness.enter(a_token(), now_s=EXPIRY)
@@ -255,8 +256,8 @@ def test_expired_token_names_the_instant(harness: AccessHarness) -> None:
     assert harness.enter(a_token(), now_s=EXPIRY - 1).is_expired(EXPIRY)
 
 
-def test_clock_skew_is_granted_when_configured() -> None:
-    """0 s unless the operator says otherwise."""
+def test_clock_skew_is_tolerated_if_configured() -> None:
+    """The default tolerance is 0 s."""
     harness = AccessHarness(skew_s=300)
 
     assert harness.enter(a_token(), now_s=EXPIRY + 299).expires_at_s == EXPIRY + 300
@@ -281,8 +282,8 @@ def test_namespace_without_local_auth_refuses_every_kind_of_key(harness: AccessH
 
 
 @pytest.mark.parametrize("hub", ["eh10", "eh2"])
-def test_hub_token_opens_no_other_hub(harness: AccessHarness, hub: str) -> None:
-    """Conformance: SAS 15; `eh1` must not open `eh10`."""
+def test_token_of_a_hub_is_refused_for_other_hubs(harness: AccessHarness, hub: str) -> None:
+    """Conformance: SAS 15. A token for `eh1` must not open `eh10`."""
     namespace_rule = a_token(rule=harness.root.name, key=harness.root.primary_key)
 
     for principal in (harness.enter(a_token()), harness.enter(namespace_rule)):
@@ -290,8 +291,8 @@ def test_hub_token_opens_no_other_hub(harness: AccessHarness, hub: str) -> None:
             principal.require(Rights.SEND, harness.hub_resource(hub))
 
 
-def test_namespace_token_opens_every_hub(harness: AccessHarness) -> None:
-    """Conformance: SAS 16, also for hubs that do not exist yet."""
+def test_token_of_the_namespace_opens_every_hub(harness: AccessHarness) -> None:
+    """Conformance: SAS 16. This includes hubs that do not exist yet."""
     principal = harness.enter(a_token("", harness.root.name, harness.root.primary_key))
 
     for hub in ("eh1", "eh10", "new"):
@@ -299,16 +300,16 @@ def test_namespace_token_opens_every_hub(harness: AccessHarness) -> None:
     principal.require(Rights.MANAGE, Resource.of_namespace("NS1234"))
 
 
-def test_hub_rule_signs_no_namespace_token(harness: AccessHarness) -> None:
-    """A rule is good for its own entity and what lies below."""
+def test_rule_of_a_hub_cannot_sign_a_token_for_the_namespace(harness: AccessHarness) -> None:
+    """A rule is valid for its own entity and everything below it."""
     with pytest.raises(InvalidSignature):
         harness.enter(a_token(""))
     with pytest.raises(InvalidSignature):
         harness.enter(a_token("/eh2"))
 
 
-def test_hub_token_opens_all_that_lies_below(harness: AccessHarness) -> None:
-    """Rules have no scope of consumer groups: they apply to all groups of the hub."""
+def test_token_of_a_hub_opens_everything_below_the_hub(harness: AccessHarness) -> None:
+    """Rules have no scope for single consumer groups: they apply to all groups of the hub."""
     harness.change(Create(a_rule(harness.hub, "listen", Rights.LISTEN, primary_key=KEY)))
 
     principal = harness.enter(a_token(rule="listen"))
@@ -316,8 +317,8 @@ def test_hub_token_opens_all_that_lies_below(harness: AccessHarness) -> None:
     principal.require(Rights.LISTEN, harness.hub_resource("EH1", "ConsumerGroups", "cg1", "Partitions", "0"))
 
 
-def test_token_for_a_group_opens_its_partitions_and_not_the_hub(harness: AccessHarness) -> None:
-    """The Python client authorises the group and attaches to a partition below it."""
+def test_token_of_a_consumer_group_opens_its_partitions_but_not_the_hub(harness: AccessHarness) -> None:
+    """The Python client authorizes the group and attaches to a partition below it."""
     harness.change(Create(a_rule(harness.hub, "listen", Rights.LISTEN, primary_key=KEY)))
 
     principal = harness.enter(a_token("/eh1/consumergroups/cg1", "listen"))
@@ -327,7 +328,7 @@ def test_token_for_a_group_opens_its_partitions_and_not_the_hub(harness: AccessH
         principal.require(Rights.LISTEN, harness.hub_resource("eh1", "ConsumerGroups", "cg2", "Partitions", "0"))
 
 
-def test_publisher_token_opens_only_its_path(harness: AccessHarness) -> None:
+def test_token_of_a_publisher_opens_only_its_own_path(harness: AccessHarness) -> None:
     """Conformance: SAS 17."""
     principal = harness.enter(a_token("/eh1/publishers/a"))
 
@@ -338,15 +339,15 @@ def test_publisher_token_opens_only_its_path(harness: AccessHarness) -> None:
         principal.require(Rights.SEND, harness.hub_resource())
 
 
-def test_token_of_another_namespace_opens_nothing_here(harness: AccessHarness) -> None:
-    """Equal names and even equal keys do not make a principal of another namespace."""
+def test_token_of_another_namespace_is_refused(harness: AccessHarness) -> None:
+    """Even a rule with the same name and key gives no access to another namespace."""
     principal = harness.enter(a_token())
 
     assert not principal.covers(Resource.of_hub("another", "eh1"))
 
 
-def test_hub_with_a_slash_in_its_name_is_its_own_scope(harness: AccessHarness) -> None:
-    """The emulator's file may bring such names; the rule of `eh1` must not open `eh1/below`."""
+def test_rule_of_a_hub_does_not_open_a_hub_whose_name_begins_with_the_same_segment(harness: AccessHarness) -> None:
+    """The emulator's file may contain hub names with a slash: the rule of `eh1` must not open `eh1/below`."""
     below = replace(a_hub("x", namespace=harness.namespace), name=emulator_hub_name("eh1/below"))
     harness.change(Create(below), Create(a_rule(below, "send", Rights.SEND, primary_key="other")))
 
@@ -358,8 +359,8 @@ def test_hub_with_a_slash_in_its_name_is_its_own_scope(harness: AccessHarness) -
 
 
 @pytest.mark.parametrize("host", [HOST, "LOCALHOST", "localhost:5671", "[::1]:5671", "ns1234.example", "shop.example"])
-def test_token_is_good_for_every_name_the_listener_answers_to(harness: AccessHarness, host: str) -> None:
-    """The namespace's own name, a paired alias, and whatever clients reach the node by."""
+def test_token_is_valid_for_every_host_name_of_the_listener(harness: AccessHarness, host: str) -> None:
+    """These are the name of the namespace, a paired alias, and all host names of the settings."""
     harness.change(Create(GeoAlias(namespace=harness.namespace.name, name=alias_name("shop"))))
 
     token = make_token(f"sb://{host}/eh1", "send", KEY, expires_at_s=EXPIRY)
@@ -370,8 +371,8 @@ def test_token_is_good_for_every_name_the_listener_answers_to(harness: AccessHar
 # --- rights ----------------------------------------------------------------------------------------------------------
 
 
-def test_right_that_is_missing_is_named(harness: AccessHarness) -> None:
-    """Conformance: SAS 20; runtime information needs any right."""
+def test_refusal_names_the_missing_right(harness: AccessHarness) -> None:
+    """Conformance: SAS 20. Runtime information needs any of the rights."""
     principal = harness.enter(a_token())
 
     with pytest.raises(ClaimMissing) as refusal:
@@ -382,7 +383,7 @@ def test_right_that_is_missing_is_named(harness: AccessHarness) -> None:
 
 
 def test_listen_rule_cannot_send(harness: AccessHarness) -> None:
-    """Conformance: SAS 20, the other half."""
+    """Conformance: SAS 20, for the opposite direction."""
     harness.change(Create(a_rule(harness.hub, "listen", Rights.LISTEN, primary_key=KEY)))
     principal = harness.enter(a_token(rule="listen"))
 
@@ -390,8 +391,8 @@ def test_listen_rule_cannot_send(harness: AccessHarness) -> None:
     assert principal.may(Rights.SEND | Rights.LISTEN, harness.hub_resource())
 
 
-def test_admin_may_everything() -> None:
-    """The holder of the admin token manages all namespaces."""
+def test_administrator_has_every_right() -> None:
+    """The holder of the administrator's token manages all namespaces."""
     Principal.admin().require(Rights.MANAGE, Resource.of_hub("any", "hub"))
 
     assert not Principal.admin().is_expired(2**40)
@@ -400,8 +401,8 @@ def test_admin_may_everything() -> None:
 # --- keys ------------------------------------------------------------------------------------------------------------
 
 
-def test_secondary_key_is_as_good_until_it_is_regenerated(harness: AccessHarness) -> None:
-    """Conformance: SAS 19; an earlier principal is valid until its token expires."""
+def test_secondary_key_is_valid_until_it_is_regenerated(harness: AccessHarness) -> None:
+    """Conformance: SAS 19. A principal that was accepted before stays valid until its token expires."""
     token = a_token(key=harness.rule.secondary_key)
     before = harness.enter(token)
 
@@ -414,7 +415,7 @@ def test_secondary_key_is_as_good_until_it_is_regenerated(harness: AccessHarness
 
 
 def test_plain_key_gives_the_rights_of_its_rule_on_its_scope(harness: AccessHarness) -> None:
-    """SASL PLAIN: user is the rule, password the text of the key."""
+    """SASL PLAIN: the user is the name of the rule, the password is the text of the key."""
     principal = harness.access.by_key(harness.namespace, "SEND", KEY)
 
     assert principal.expires_at_s is None
@@ -434,13 +435,13 @@ def test_rules_of_one_name_are_distinguished_by_key(harness: AccessHarness) -> N
 
 @pytest.mark.parametrize(("rule", "key"), [("send", "wrong"), ("absent", KEY), ("send", ""), ("send", "\ud800")])
 def test_wrong_plain_key_is_refused(harness: AccessHarness, rule: str, key: str) -> None:
-    """As a wrong signature is."""
+    """The refusal is the same as for a wrong signature."""
     with pytest.raises(InvalidSignature):
         harness.access.by_key(harness.namespace, rule, key)
 
 
 def test_connection_string_of_a_hub_opens_that_hub(harness: AccessHarness) -> None:
-    """Kafka: the password is the whole string."""
+    """Kafka clients send the whole connection string as password."""
     text = f"Endpoint=sb://{HOST}/;SharedAccessKeyName=send;SharedAccessKey={KEY};EntityPath=EH1"
 
     principal = harness.access.by_connection_string(harness.namespace, text, NOW_S)
@@ -450,7 +451,7 @@ def test_connection_string_of_a_hub_opens_that_hub(harness: AccessHarness) -> No
 
 
 def test_connection_string_of_the_namespace_opens_every_hub(harness: AccessHarness) -> None:
-    """A namespace rule is found whether or not an entity is named."""
+    """A rule of the namespace is found with and without an EntityPath."""
     key = harness.root.secondary_key
     text = f"Endpoint=sb://{HOST}/;SharedAccessKeyName={harness.root.name};SharedAccessKey={key}"
 
@@ -460,7 +461,7 @@ def test_connection_string_of_the_namespace_opens_every_hub(harness: AccessHarne
 
 
 def test_connection_string_with_a_signature_is_a_token(harness: AccessHarness) -> None:
-    """Not in the service's documents for Kafka, accepted here."""
+    """The service does not document this form for Kafka; Hubmere accepts it."""
     text = f"Endpoint=sb://{HOST}/;SharedAccessSignature={a_token()}"
 
     principal = harness.access.by_connection_string(harness.namespace, text, NOW_S)
@@ -478,10 +479,10 @@ def test_connection_string_with_a_signature_is_a_token(harness: AccessHarness) -
         (f"Endpoint=sb://other/;SharedAccessKeyName=send;SharedAccessKey={KEY};EntityPath=eh1", InvalidAudience),
     ],
 )
-def test_connection_string_that_proves_nothing_is_refused(
+def test_connection_string_without_valid_proof_is_refused(
     harness: AccessHarness, text: str, refusal: type[Exception]
 ) -> None:
-    """Each with the refusal a token would get, and never with the key in it."""
+    """The refusal is the one that a token would get, and never contains the key."""
     with pytest.raises(refusal) as raised:
         harness.access.by_connection_string(harness.namespace, text, NOW_S)
 
@@ -495,7 +496,7 @@ EMULATOR_STRING = (
 
 
 def test_emulator_key_is_accepted_only_in_emulator_mode() -> None:
-    """Anyone knows that key."""
+    """The emulator's key is public."""
     emulator, node = AccessHarness(takes_emulator_key=True), AccessHarness()
     token = make_token("sb://localhost/eh1", "RootManageSharedAccessKey", "SAS_KEY_VALUE", expires_at_s=EXPIRY)
 
@@ -511,8 +512,8 @@ def test_emulator_key_is_accepted_only_in_emulator_mode() -> None:
 # --- publishers and application groups -------------------------------------------------------------------------------
 
 
-def test_disabled_application_group_shuts_its_rule_out(harness: AccessHarness) -> None:
-    """`isEnabled=false` refuses new connections of that identity."""
+def test_disabled_application_group_refuses_its_rule(harness: AccessHarness) -> None:
+    """`isEnabled=false` refuses new connections with that rule."""
     group = ApplicationGroup(
         namespace=harness.namespace.name,
         name=application_group_name("app"),

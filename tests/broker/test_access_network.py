@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hubmere.broker.network import is_allowed, require_address
+from hubmere.broker.access.network import is_allowed, require_address
 from hubmere.model.entity import (
     DefaultAction,
     Namespace,
@@ -37,19 +37,19 @@ def denying(*masks: str) -> Namespace:
         ("0.0.0.0/0", "somewhere", False),
     ],
 )
-def test_denying_namespace_lets_in_what_its_masks_name(mask: str, address: str, wanted: bool) -> None:
+def test_namespace_that_denies_accepts_only_the_addresses_of_its_rules(mask: str, address: str, wanted: bool) -> None:
     """An IPv4-mapped IPv6 address counts as the IPv4 address; an invalid address is refused."""
     assert is_allowed(denying(mask), address) is wanted
 
 
-def test_rule_set_that_allows_lets_everyone_in() -> None:
-    """The default since 2021."""
+def test_rule_set_with_default_allow_accepts_every_address() -> None:
+    """`Allow` has been the service's default since 2021."""
     assert is_allowed(OPEN, "203.0.113.9")
     assert is_allowed(OPEN, "a unix socket")
 
 
-def test_denying_without_any_rule_behaves_as_allowing() -> None:
-    """So the service does; with a subnet rule alone it denies."""
+def test_default_deny_without_rules_accepts_every_address() -> None:
+    """The service does the same; with only a subnet rule it denies."""
     subnet = (VirtualNetworkRule(subnet_id="s"),)
     with_subnet = replace(OPEN, network=NetworkRuleSet(default_action=DefaultAction.DENY, virtual_networks=subnet))
 
@@ -57,8 +57,8 @@ def test_denying_without_any_rule_behaves_as_allowing() -> None:
     assert not is_allowed(with_subnet, "203.0.113.9")
 
 
-def test_namespace_without_public_access_is_reached_from_its_own_machine() -> None:
-    """Whatever the rules say."""
+def test_namespace_without_public_access_accepts_only_its_own_machine() -> None:
+    """This holds for any rules."""
     private = replace(denying("203.0.113.9"), public_network_access=PublicNetworkAccess.DISABLED)
 
     assert is_allowed(private, "127.0.0.1")
@@ -66,8 +66,8 @@ def test_namespace_without_public_access_is_reached_from_its_own_machine() -> No
     assert not is_allowed(private, "203.0.113.9")
 
 
-def test_refusal_does_not_tell_the_rule() -> None:
-    """A refused client learns nothing about the rules."""
+def test_refusal_does_not_reveal_the_rule() -> None:
+    """A refused client must not learn anything about the rules."""
     with pytest.raises(AddressNotAllowed) as refusal:
         require_address(denying("10.1.2.3"), "203.0.113.9")
 

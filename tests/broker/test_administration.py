@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from broker.builders import NOW_MS, Bench, a_batch
+from broker.builders import NOW_MS, BrokerHarness, a_batch
 from broker.classic_groups import joined_and_synced, settle
 from hubmere.broker import GroupAdministration, PlannedOffset, Reset, ResetKind
 from hubmere.broker.coordinator.consumer_group.embedded import NamedPartition, NoEmbeddedProtocol
@@ -18,7 +18,7 @@ _MINUTE_MS = 60_000
 
 
 class EveryPartition(NoEmbeddedProtocol):
-    """Whatever a member embeds means partitions 0 and 1 of the hub."""
+    """A codec that reads every assignment as partitions 0 and 1 of the hub."""
 
     def read_assignment(self, data: bytes) -> frozenset[NamedPartition]:
         return frozenset({("orders", 0), ("orders", 1)}) if data else frozenset()
@@ -28,26 +28,26 @@ class EveryPartition(NoEmbeddedProtocol):
 
 
 @pytest.fixture
-def coordinator(bench: Bench) -> Coordinator:
+def coordinator(harness: BrokerHarness) -> Coordinator:
     """The coordinator of a namespace whose hub has ten events in partition 0, one minute apart."""
-    bench.broker.coordinators.initial_delay_s = 0.0
-    bench.broker.coordinators.embedded = EveryPartition()
+    harness.broker.coordinators.initial_delay_s = 0.0
+    harness.broker.coordinators.embedded = EveryPartition()
     for minute in range(10):
-        bench.hub.log(0).append(a_batch(), NOW_MS + minute * _MINUTE_MS)
-    bench.turn.run()
-    return bench.broker.coordinators.of(bench.broker._namespace("hubmere"), 0.0, NOW_MS)
+        harness.hub.log(0).append(a_batch(), NOW_MS + minute * _MINUTE_MS)
+    harness.turn.run()
+    return harness.broker.coordinators.of(harness.broker._namespace("hubmere"), 0.0, NOW_MS)
 
 
-def commit(bench: Bench, coordinator: Coordinator, partition: int, sequence: int, group: str = "g") -> None:
-    entry = Commit(bench.hub.entity, partition, sequence, -1, "")
-    bench.do(lambda done: coordinator.offsets.commit(group, [entry], NOW_MS, done))
+def commit(harness: BrokerHarness, coordinator: Coordinator, partition: int, sequence: int, group: str = "g") -> None:
+    entry = Commit(harness.hub.entity, partition, sequence, -1, "")
+    harness.do(lambda done: coordinator.offsets.commit(group, [entry], NOW_MS, done))
 
 
-def test_overview_has_the_total_lag_and_the_members(bench: Bench, coordinator: Coordinator) -> None:
-    """One row answers the operator's first question: who is behind, and by how much."""
-    joined_and_synced(bench, coordinator.groups)
-    commit_as_member = Commit(bench.hub.entity, 0, 4, -1, "")
-    bench.do(lambda done: coordinator.offsets.commit("g", [commit_as_member], NOW_MS, done))
+def test_overview_has_the_total_lag_and_the_members(harness: BrokerHarness, coordinator: Coordinator) -> None:
+    """An operator sees in one row which group is behind, and by how much."""
+    joined_and_synced(harness, coordinator.groups)
+    commit_as_member = Commit(harness.hub.entity, 0, 4, -1, "")
+    harness.do(lambda done: coordinator.offsets.commit("g", [commit_as_member], NOW_MS, done))
 
     found = coordinator.administration.overview("g")
 
@@ -55,11 +55,11 @@ def test_overview_has_the_total_lag_and_the_members(bench: Bench, coordinator: C
     assert (found.hubs, found.partition_count) == (("orders",), 2)
 
 
-def test_positions_name_the_member_of_each_partition(bench: Bench, coordinator: Coordinator) -> None:
+def test_positions_name_the_member_of_each_partition(harness: BrokerHarness, coordinator: Coordinator) -> None:
     """A partition that a member reads but has not committed yet is shown too; its lag is not known."""
-    joined_and_synced(bench, coordinator.groups)
-    commit(bench, coordinator, 0, 4)
-    commit(bench, coordinator, 2, -1)
+    joined_and_synced(harness, coordinator.groups)
+    commit(harness, coordinator, 0, 4)
+    commit(harness, coordinator, 2, -1)
 
     rows = coordinator.administration.positions("g")
 
@@ -70,11 +70,13 @@ def test_positions_name_the_member_of_each_partition(bench: Bench, coordinator: 
     ]
 
 
-def test_positions_of_groups_of_other_programs_have_no_members(bench: Bench, coordinator: Coordinator) -> None:
-    """Kafka Connect embeds bytes of its own in assignments; they must not hide the committed offsets."""
+def test_positions_of_groups_with_another_protocol_have_no_members(
+    harness: BrokerHarness, coordinator: Coordinator
+) -> None:
+    """Kafka Connect stores its own format in assignments; this must not hide the committed offsets."""
     coordinator.administration._embedded = NoEmbeddedProtocol()
-    joined_and_synced(bench, coordinator.groups)
-    commit(bench, coordinator, 0, 4)
+    joined_and_synced(harness, coordinator.groups)
+    commit(harness, coordinator, 0, 4)
 
     [row] = coordinator.administration.positions("g")
 
@@ -97,30 +99,30 @@ def test_positions_of_groups_of_other_programs_have_no_members(bench: Bench, coo
     ],
 )
 def test_reset_commits_what_its_preview_shows(
-    bench: Bench, coordinator: Coordinator, kind: ResetKind, value: int, target: int
+    harness: BrokerHarness, coordinator: Coordinator, kind: ResetKind, value: int, target: int
 ) -> None:
-    """The preview and the reset are the same computation; targets outside of the log are moved into it."""
-    commit(bench, coordinator, 0, 5)
+    """Preview and reset use the same computation; targets outside of the log are moved to its bounds."""
+    commit(harness, coordinator, 0, 5)
     reset = Reset(kind=kind, value=value)
 
     preview = coordinator.administration.plan_reset("g", reset)
-    before = coordinator.offsets.find("g", bench.hub.entity, 0)
-    bench.do(lambda done: coordinator.administration.reset("g", reset, bench.actor(), done))
+    before = coordinator.offsets.find("g", harness.hub.entity, 0)
+    harness.do(lambda done: coordinator.administration.reset("g", reset, harness.actor(), done))
 
-    found = coordinator.offsets.find("g", bench.hub.entity, 0)
+    found = coordinator.offsets.find("g", harness.hub.entity, 0)
     assert before is not None
     assert found is not None
     assert preview == [PlannedOffset("orders", 0, 5, target, 0, 10)]
     assert preview[0].lag == 10 - target
     assert (before.sequence, found.sequence) == (5, target)
-    assert bench.broker.audit.latest()[0].action == "reset group"
+    assert harness.broker.audit.latest()[0].action == "reset group"
 
 
-def test_reset_of_a_hub_covers_partitions_without_a_commit(bench: Bench, coordinator: Coordinator) -> None:
+def test_reset_of_a_hub_covers_partitions_without_a_commit(harness: BrokerHarness, coordinator: Coordinator) -> None:
     """A new group can be given a start before its first member joins."""
     reset = Reset(kind=ResetKind.LATEST, hub="orders")
 
-    bench.do(lambda done: coordinator.administration.reset("new", reset, bench.actor(), done))
+    harness.do(lambda done: coordinator.administration.reset("new", reset, harness.actor(), done))
 
     assert [(row.partition, row.committed) for row in coordinator.administration.positions("new")] == [
         (0, 10),
@@ -130,17 +132,17 @@ def test_reset_of_a_hub_covers_partitions_without_a_commit(bench: Bench, coordin
     ]
 
 
-def test_reset_is_refused_while_the_group_has_members(bench: Bench, coordinator: Coordinator) -> None:
+def test_reset_is_refused_while_the_group_has_members(harness: BrokerHarness, coordinator: Coordinator) -> None:
     """Members would overwrite the new offsets with their next commit. The preview still works."""
-    joined_and_synced(bench, coordinator.groups)
-    commit(bench, coordinator, 0, 5)
+    joined_and_synced(harness, coordinator.groups)
+    commit(harness, coordinator, 0, 5)
     reset = Reset(kind=ResetKind.EARLIEST)
 
     with pytest.raises(GroupNotEmpty):
-        coordinator.administration.reset("g", reset, bench.actor(), lambda _: None)
+        coordinator.administration.reset("g", reset, harness.actor(), lambda _: None)
 
     assert coordinator.administration.plan_reset("g", reset)[0].target == 0
-    assert bench.broker.audit.latest()[0].reason == "GroupNotEmpty"
+    assert harness.broker.audit.latest()[0].reason == "GroupNotEmpty"
 
 
 Plan = Callable[[GroupAdministration], object]
@@ -159,33 +161,35 @@ Plan = Callable[[GroupAdministration], object]
         (lambda admin: admin.describe("g"), GroupUnknown),
     ],
 )
-def test_what_does_not_exist_is_refused_by_name(coordinator: Coordinator, plan: Plan, refusal: type[Exception]) -> None:
+def test_unknown_names_are_refused_by_name(coordinator: Coordinator, plan: Plan, refusal: type[Exception]) -> None:
     """A wrong name must not look like a group without lag."""
     with pytest.raises(refusal):
         plan(coordinator.administration)
 
 
-def test_group_is_deleted_with_its_offsets(bench: Bench, coordinator: Coordinator) -> None:
-    """A group with members is refused; an empty one goes at once."""
-    member = joined_and_synced(bench, coordinator.groups)
-    commit(bench, coordinator, 0, 5)
+def test_group_is_deleted_with_its_offsets(harness: BrokerHarness, coordinator: Coordinator) -> None:
+    """A group with members is refused; an empty one is deleted at once."""
+    member = joined_and_synced(harness, coordinator.groups)
+    commit(harness, coordinator, 0, 5)
     with pytest.raises(GroupNotEmpty):
-        coordinator.administration.delete("g", bench.actor(), lambda _: None)
+        coordinator.administration.delete("g", harness.actor(), lambda _: None)
     coordinator.groups.leave("g", member.member_id, None, 0.0, NOW_MS)
-    settle(bench)
+    settle(harness)
     assert coordinator.administration.describe("g").state is GroupState.EMPTY
 
-    bench.do(lambda done: coordinator.administration.delete("g", bench.actor(), done))
+    harness.do(lambda done: coordinator.administration.delete("g", harness.actor(), done))
 
     assert coordinator.administration.group_ids() == []
-    assert [line.outcome for line in bench.broker.audit.latest()[:2]] == ["done", "refused"]
+    assert [line.outcome for line in harness.broker.audit.latest()[:2]] == ["done", "refused"]
 
 
-def test_lag_of_a_partition_that_cannot_be_opened_is_left_out(bench: Bench, coordinator: Coordinator) -> None:
+def test_partition_that_cannot_be_opened_is_omitted_from_the_lag(
+    harness: BrokerHarness, coordinator: Coordinator
+) -> None:
     """One damaged partition must not hide the others."""
-    commit(bench, coordinator, 0, 4)
-    commit(bench, coordinator, 1, 0)
-    bench.hub._logs[1] = _Unavailable()  # type: ignore[assignment]
+    commit(harness, coordinator, 0, 4)
+    commit(harness, coordinator, 1, 0)
+    harness.hub._logs[1] = _Unavailable()  # type: ignore[assignment]
 
     rows = coordinator.administration.positions("g")
 

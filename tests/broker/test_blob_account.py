@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hubmere.broker.blobs.conditions import NO_CONDITIONS, Conditions
+from hubmere.broker.blobs.conditions import NO_CONDITIONS, RequestConditions
 from hubmere.broker.blobs.listing import ListRequest, read_page
 from hubmere.broker.blobs.processors import processor_partitions
 from hubmere.broker.blobs.records import BlobHeaders, decode_metadata
@@ -23,7 +23,7 @@ BLOB: dict[str, Any] = {"account": "account", "container": "box", "etag": "", "c
 
 
 class Storage:
-    """An account over a catalog in memory; every call waits for its result."""
+    """An account on a catalog in memory; every call waits for its result."""
 
     def __init__(self) -> None:
         self.catalog = SqliteCatalog.open()
@@ -41,12 +41,14 @@ class Storage:
         return result
 
     def begin(self, name: str, *arguments: object) -> list[Any]:
-        """Start an operation; its result is appended to the list when the catalog has written it."""
+        """Start an operation; its result is appended to the returned list when the catalog has written it."""
         results: list[Any] = []
         getattr(self.account, name)(*arguments, results.append)
         return results
 
-    def put(self, name: str, body: bytes = b"", conditions: Conditions = NO_CONDITIONS, **metadata: str) -> BlobRecord:
+    def put(
+        self, name: str, body: bytes = b"", conditions: RequestConditions = NO_CONDITIONS, **metadata: str
+    ) -> BlobRecord:
         record: BlobRecord = self.call("put_blob", "box", name, body, BlobHeaders(), metadata, conditions, _NOW)
         return record
 
@@ -68,7 +70,7 @@ def storage() -> Iterator[Storage]:
 def test_of_two_claims_with_the_same_etag_one_wins(storage: Storage) -> None:
     """Two processors that claim a partition in the same moment must not both own it."""
     etag = storage.put("ownership/0", ownerid="").etag
-    claim = Conditions(if_match=etag)
+    claim = RequestConditions(if_match=etag)
 
     first = storage.begin("set_metadata", "box", "ownership/0", {"ownerid": "a"}, claim, _NOW)
     with pytest.raises(BlobRefused) as refusal:
@@ -80,16 +82,16 @@ def test_of_two_claims_with_the_same_etag_one_wins(storage: Storage) -> None:
 
 
 def test_a_blob_that_must_not_exist_is_created_once(storage: Storage) -> None:
-    """The first processor of a hub creates the ownership with If-None-Match: *."""
-    storage.put("ownership/0", conditions=Conditions(if_none_match="*"))
+    """The first processor of a hub creates its ownership blob with If-None-Match: *."""
+    storage.put("ownership/0", conditions=RequestConditions(if_none_match="*"))
 
     with pytest.raises(BlobRefused) as refusal:
-        storage.put("ownership/0", conditions=Conditions(if_none_match="*"))
+        storage.put("ownership/0", conditions=RequestConditions(if_none_match="*"))
     assert refusal.value.code is BlobErrorCode.BLOB_ALREADY_EXISTS
 
 
-def test_nothing_is_readable_before_it_is_durable(storage: Storage) -> None:
-    """A checkpoint that a crash may still undo must not be shown to another processor."""
+def test_blob_is_readable_only_when_it_is_durable(storage: Storage) -> None:
+    """A checkpoint that a crash could still undo must not be visible to another processor."""
     storage.begin("put_blob", "box", "b", b"x", BlobHeaders(), {}, NO_CONDITIONS, _NOW)
 
     with pytest.raises(BlobRefused) as refusal:
@@ -115,10 +117,10 @@ def test_an_overwritten_body_is_deleted(storage: Storage) -> None:
     assert list(storage.bodies._bodies.values()) == [b"y" * (INLINE_BYTES + 1)]
 
 
-def test_a_refused_body_leaves_no_file(storage: Storage) -> None:
-    """The body is saved before the conditions are decided for good."""
+def test_refused_upload_leaves_no_file(storage: Storage) -> None:
+    """The body is written before the final check of the conditions."""
     storage.put("b", b"first")
-    late = Conditions(if_match=storage.account.blob("box", "b", NO_CONDITIONS, _NOW).etag)
+    late = RequestConditions(if_match=storage.account.blob("box", "b", NO_CONDITIONS, _NOW).etag)
     saved = []
     storage.bodies.save, save = (lambda body, on_saved: saved.append((body, on_saved))), storage.bodies.save  # type: ignore[method-assign]
     results = storage.begin("put_blob", "box", "b", b"z" * (INLINE_BYTES + 1), BlobHeaders(), {}, late, _NOW)
@@ -145,7 +147,7 @@ def test_blocks_become_a_blob_in_the_order_of_the_list(storage: Storage) -> None
 
 
 def test_a_block_list_with_an_unknown_block_changes_nothing(storage: Storage) -> None:
-    """The old blob stays."""
+    """The old blob is unchanged."""
     storage.put("b", b"old")
 
     with pytest.raises(BlobRefused) as refusal:
@@ -154,8 +156,8 @@ def test_a_block_list_with_an_unknown_block_changes_nothing(storage: Storage) ->
     assert storage.read("b") == b"old"
 
 
-def test_blocks_that_are_never_committed_go_after_a_week(storage: Storage) -> None:
-    """As in the service; an upload that died would keep its blocks for ever."""
+def test_uncommitted_blocks_are_deleted_after_a_week(storage: Storage) -> None:
+    """The service does the same; the blocks of an interrupted upload would stay for ever."""
     storage.call("stage_block", "box", "b", "MQ==", b"1", NO_CONDITIONS, _NOW)
     storage.account.drop_old_blocks(_NOW + 7 * 24 * 3600 * 1000 + 1)
     storage.catalog.apply()
@@ -164,8 +166,8 @@ def test_blocks_that_are_never_committed_go_after_a_week(storage: Storage) -> No
     assert storage.bodies._bodies == {}
 
 
-def test_a_container_goes_with_everything_in_it(storage: Storage) -> None:
-    """A container of the same name starts empty."""
+def test_deleting_a_container_deletes_its_blobs(storage: Storage) -> None:
+    """A new container of the same name is empty."""
     storage.put("b", b"x" * (INLINE_BYTES + 1))
     storage.call("stage_block", "box", "other", "MQ==", b"1", NO_CONDITIONS, _NOW)
 
@@ -178,7 +180,7 @@ def test_a_container_goes_with_everything_in_it(storage: Storage) -> None:
 
 @pytest.mark.parametrize("name", ["ab", "Upper", "two--dashes", "-first", "x" * 64])
 def test_a_container_name_must_fit_the_rules(storage: Storage, name: str) -> None:
-    """The service's rules, so that names can be moved to it."""
+    """The rules are those of the service, so that data can be moved there."""
     with pytest.raises(BlobRefused):
         storage.begin("create_container", name, {}, _NOW)
 
@@ -191,7 +193,7 @@ def test_metadata_names_are_identifiers(storage: Storage) -> None:
 
 
 def test_checkpoints_and_owners_are_found(storage: Storage) -> None:
-    """The node understands what processors keep: who owns a partition, and how far it is."""
+    """The node can read what processors store: the owner of a partition, and its checkpoint."""
     storage.put("ns.example.org/orders/$default/ownership/1", ownerid="worker-a")
     storage.put("ns.example.org/orders/$default/checkpoint/1", sequencenumber="41", offset="4100")
     storage.put("ns.example.org/orders/$default/checkpoint/0", sequencenumber="none", offset="")
@@ -217,7 +219,7 @@ def test_files_without_a_row_are_deleted_at_start(tmp_path: Path) -> None:
 
 
 def test_a_body_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    """A full or read-only disk is an answer, not a crash."""
+    """A full or read-only disk leads to an error response, not to a crash."""
     (tmp_path / "blobs").write_text("in the way")
     files = BlobFiles(tmp_path / "blobs", lambda call: call())
     results: list[Any] = []
@@ -228,8 +230,8 @@ def test_a_body_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     assert isinstance(results[0], Refusal)
 
 
-def test_pages_join_to_the_whole_list(storage: Storage) -> None:
-    """Whatever the size of a page; folders are named once, and blobs and folders both count."""
+def test_pages_of_a_list_contain_every_entry_once(storage: Storage) -> None:
+    """This holds for any page size; a folder is listed once, and both blobs and folders count."""
     names = ["a", "b/1", "b/2", "b/c/1", "b0", "c/1", "d", "e/" + chr(0x10FFFF), "f"]
     for name in names:
         storage.put(name)
@@ -241,7 +243,7 @@ def test_pages_join_to_the_whole_list(storage: Storage) -> None:
 
 
 def test_list_follows_every_change(storage: Storage) -> None:
-    """The order is kept from the first list on, not worked out again."""
+    """The sorted list is updated with each change, not sorted again."""
     kept = {f"{number:03}" for number in range(0, 100, 2)}
     for name in kept:
         storage.put(name)
@@ -272,8 +274,8 @@ def pages(storage: Storage, size: int, **wanted: str) -> tuple[list[str], list[s
             return names, folders
 
 
-def test_page_of_a_long_list_looks_at_no_more_than_the_page(storage: Storage) -> None:
-    """A million blobs in a folder are one entry, and a page in the middle begins there."""
+def test_page_of_a_long_list_reads_only_its_own_entries(storage: Storage) -> None:
+    """A million blobs in a folder are one entry, and a page in the middle starts at its own entry."""
     asked: list[str] = []
     names = [f"folder/{number:06}" for number in range(1000)] + ["x", "y"]
     index = NameIndex(names)

@@ -1,4 +1,4 @@
-"""Leases on blobs: every state with every operation, as the service's table of outcomes has them."""
+"""Leases on blobs: the outcome of every operation in every state, as in the service's table."""
 
 import pytest
 

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from broker.builders import NOW_MS, Bench, a_batch
-from hubmere.broker.live import LiveHub
+from broker.builders import NOW_MS, BrokerHarness, a_batch
+from hubmere.broker.hubs.live import LiveHub
 from hubmere.broker.management.capture import (
     CapturedFile,
     Captures,
@@ -37,8 +37,8 @@ FILE = CapturedFile(
 )
 
 
-class CaptureBench(Bench):
-    """A broker whose hub can be captured, published to and reported on."""
+class CaptureHarness(BrokerHarness):
+    """A broker with a hub that a test can capture, publish to and report on."""
 
     @property
     def captures(self) -> Captures:
@@ -80,7 +80,7 @@ class CaptureBench(Bench):
         names: list[str] = []
 
         def record_report(done: object) -> None:
-            files = self.captures.record_report(job, [supervision], now=self.now, now_ms=NOW_MS, done=done)  # type: ignore[arg-type]
+            files = self.captures.record_report(job, [supervision], now=self.now, now_ms=NOW_MS, on_done=done)  # type: ignore[arg-type]
             names.extend(new.file.name for new in files)
 
         self.do(record_report)
@@ -91,8 +91,8 @@ class CaptureBench(Bench):
 
 
 @pytest.fixture
-def bench() -> Iterator[CaptureBench]:
-    made = CaptureBench(capture_hold_bytes=1 << 30, segment_bytes=1_000)
+def harness() -> Iterator[CaptureHarness]:
+    made = CaptureHarness(capture_hold_bytes=1 << 30, segment_bytes=1_000)
     yield made
     made.close()
 
@@ -100,34 +100,34 @@ def bench() -> Iterator[CaptureBench]:
 # --- where it begins -------------------------------------------------------------------------------------------------
 
 
-def test_capture_begins_at_the_end_of_each_log(bench: CaptureBench) -> None:
-    """Events from before it was switched on are not captured (reference: service 6)."""
-    bench.publish(3)
-    bench.publish(1, partition=2)
+def test_capture_begins_at_the_end_of_each_log(harness: CaptureHarness) -> None:
+    """Events that were published before Capture was enabled are not captured (reference: service 6)."""
+    harness.publish(3)
+    harness.publish(1, partition=2)
 
-    start = bench.capture().entity.capture_start
+    start = harness.capture().entity.capture_start
 
     assert start is not None
     assert (start.since, start.started_ms) == ((3, 0, 1, 0), NOW_MS)
 
 
-def test_a_hub_that_is_made_captured_is_captured_as_a_whole(bench: CaptureBench) -> None:
-    """It has no events from before."""
-    hub = bench.a_hub("born", spec=HubSpec(partition_count=2, capture=CaptureDescription(enabled=True)))
+def test_a_hub_that_is_created_with_capture_is_captured_from_its_first_event(harness: CaptureHarness) -> None:
+    """It has no earlier events."""
+    hub = harness.a_hub("born", spec=HubSpec(partition_count=2, capture=CaptureDescription(enabled=True)))
 
     assert hub.entity.capture_start is not None
     assert hub.entity.capture_start.since == ()
 
 
-def test_other_changes_leave_the_beginning_where_it_was(bench: CaptureBench) -> None:
-    """Only disabling and enabling it sets a new start."""
-    first = bench.capture().entity.capture_start
-    bench.publish(5)
+def test_other_changes_do_not_move_the_start_of_capture(harness: CaptureHarness) -> None:
+    """Only disabling and enabling Capture sets a new start."""
+    first = harness.capture().entity.capture_start
+    harness.publish(5)
 
-    kept = bench.change(replace(HubSpec.of(bench.hub.entity), user_metadata="x")).entity.capture_start
-    bench.capture(enabled=False)
-    off = bench.hub.entity.capture_start
-    again = bench.capture().entity.capture_start
+    kept = harness.change(replace(HubSpec.of(harness.hub.entity), user_metadata="x")).entity.capture_start
+    harness.capture(enabled=False)
+    off = harness.hub.entity.capture_start
+    again = harness.capture().entity.capture_start
 
     assert kept == first
     assert off is None
@@ -138,12 +138,12 @@ def test_other_changes_leave_the_beginning_where_it_was(bench: CaptureBench) -> 
 
 
 def test_a_partition_that_is_added_later_is_captured_from_its_beginning() -> None:
-    """It was empty when capture began, because it was not there."""
-    bench = CaptureBench(limits={"partitions_may_grow": True})
-    bench.publish(2)
-    start = bench.capture().entity.captured_since
-    grown = bench.change(replace(HubSpec.of(bench.hub.entity), partition_count=6)).entity
-    bench.close()
+    """The partition did not exist when Capture was enabled, so it has no earlier events."""
+    harness = CaptureHarness(limits={"partitions_may_grow": True})
+    harness.publish(2)
+    start = harness.capture().entity.captured_since
+    grown = harness.change(replace(HubSpec.of(harness.hub.entity), partition_count=6)).entity
+    harness.close()
 
     assert grown.captured_since == start
     assert [start.first_sequence(number) for number in range(6)] == [2, 0, 0, 0, 0, 0]
@@ -152,132 +152,132 @@ def test_a_partition_that_is_added_later_is_captured_from_its_beginning() -> Non
 # --- the plan --------------------------------------------------------------------------------------------------------
 
 
-def test_the_plan_has_the_captured_hubs_and_the_least_rule_that_reads_them(bench: CaptureBench) -> None:
-    """A job needs no more than Listen."""
+def test_plan_has_the_captured_hubs_and_a_rule_with_only_the_right_to_read(harness: CaptureHarness) -> None:
+    """The job needs only Listen."""
     for name, rights in (("sender", Rights.SEND), ("reader", Rights.LISTEN)):
-        bench.do(
-            lambda done, name=name, rights=rights: bench.manager.write_rule(  # type: ignore[misc]
-                "hubmere", "orders", rule_name(name), rights, bench.actor(), done
+        harness.do(
+            lambda done, name=name, rights=rights: harness.manager.write_rule(  # type: ignore[misc]
+                "hubmere", "orders", rule_name(name), rights, harness.actor(), done
             )
         )
-    bench.a_hub("other")
-    bench.capture()
+    harness.a_hub("other")
+    harness.capture()
 
-    [planned] = bench.captures.plan()
+    [planned] = harness.captures.plan()
 
     assert (planned.entity.name, planned.rule.name) == ("orders", "reader")
     assert planned.place.url.endswith("/hubmere-capture")
 
 
-def test_a_hub_that_cannot_be_captured_is_left_out_and_says_why(bench: CaptureBench) -> None:
-    """One hub's trouble is not the others'."""
-    bench.capture()
-    spec = replace(NamespaceSpec.of(bench.hub.namespace.entity), disable_local_auth=True)
-    bench.do(lambda done: bench.manager.update_namespace("hubmere", spec, bench.actor(), done))
+def test_a_hub_that_cannot_be_captured_is_omitted_from_the_plan_with_a_reason(harness: CaptureHarness) -> None:
+    """A problem of one hub must not affect the others."""
+    harness.capture()
+    spec = replace(NamespaceSpec.of(harness.hub.namespace.entity), disable_local_auth=True)
+    harness.do(lambda done: harness.manager.update_namespace("hubmere", spec, harness.actor(), done))
 
-    status = bench.status()
+    status = harness.status()
 
-    assert bench.captures.plan() == []
-    assert not bench.captures.has_work
+    assert harness.captures.plan() == []
+    assert not harness.captures.has_work
     assert (status.state, "local authentication is disabled" in status.reason) == (JobState.BLOCKED, True)
 
 
-def test_a_destination_that_no_target_has_is_refused_when_it_is_asked_for(bench: CaptureBench) -> None:
-    """Whoever asks hears it, not a log file; and nothing was changed."""
+def test_destination_without_a_target_is_refused_when_capture_is_enabled(harness: CaptureHarness) -> None:
+    """The client gets the error, not only the log, and nothing is changed."""
     with pytest.raises(InvalidArgument):
-        bench.capture(destination=CaptureDestination(storage_account="file:///etc"))
+        harness.capture(destination=CaptureDestination(storage_account="file:///etc"))
 
-    assert bench.hub.entity.capture is None
+    assert harness.hub.entity.capture is None
 
 
 # --- reports ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_report_is_kept_counted_and_shown(bench: CaptureBench) -> None:
+def test_a_report_is_stored_counted_and_shown(harness: CaptureHarness) -> None:
     """State, lag and last file are those of the job's last report."""
-    bench.capture()
-    bench.publish(5)
-    bench.captures.supervision = Supervision(state=JobState.RUNNING, pid=7)
+    harness.capture()
+    harness.publish(5)
+    harness.captures.supervision = Supervision(state=JobState.RUNNING, pid=7)
     part = PartitionReport(partition=0, captured=3, last_file=FILE, files=1, events=3, size_bytes=900)
 
-    supervision = bench.report(part)
-    told_again = bench.report(part)
-    status = bench.status()
+    supervision = harness.report(part)
+    told_again = harness.report(part)
+    status = harness.status()
 
     assert (supervision, told_again) == ([FILE.name], [])
     assert (status.state, status.files, status.events, status.last_file) == (JobState.RUNNING, 1, 3, FILE)
     assert (status.lag_events, status.partitions[0].captured) == (2, 3)
-    assert status.backlog_bytes == bench.hub.log(0).state.size_bytes * 2 // 5
-    assert (bench.hub.counters.captured_messages, bench.hub.counters.captured_bytes) == (3, 900)
+    assert status.backlog_bytes == harness.hub.log(0).state.size_bytes * 2 // 5
+    assert (harness.hub.counters.captured_messages, harness.hub.counters.captured_bytes) == (3, 900)
 
 
-def test_totals_of_a_job_that_began_anew_are_not_taken_off(bench: CaptureBench) -> None:
-    """Counters only grow, whatever the job remembers."""
-    bench.capture()
+def test_totals_that_start_again_at_zero_are_not_subtracted(harness: CaptureHarness) -> None:
+    """Counters only grow, even if a restarted job reports smaller totals."""
+    harness.capture()
     for events, files in ((10, 2), (4, 1), (5, 2)):
-        bench.report(PartitionReport(partition=0, captured=events, events=events, files=files))
+        harness.report(PartitionReport(partition=0, captured=events, events=events, files=files))
 
-    assert bench.hub.counters.captured_messages == 15
-
-
-def test_a_report_about_an_earlier_stretch_changes_nothing(bench: CaptureBench) -> None:
-    """A job that has not asked for the plan since must not move the mark of the new stretch."""
-    old = bench.capture().entity.captured_since.id
-    bench.capture(enabled=False)
-    bench.publish(4)
-    bench.capture()
-
-    bench.report(PartitionReport(partition=0, captured=99, files=1), capture_id=old)
-
-    assert bench.captures.captured(bench.hub.entity, 0) == 4
-    assert bench.status().files == 0
+    assert harness.hub.counters.captured_messages == 15
 
 
-def test_a_report_about_a_partition_that_is_not_there_is_refused_as_a_whole(bench: CaptureBench) -> None:
-    """Nothing of it is kept."""
-    bench.capture()
+def test_a_report_about_an_earlier_capture_changes_nothing(harness: CaptureHarness) -> None:
+    """A job with an outdated plan must not move the position of the new capture."""
+    old = harness.capture().entity.captured_since.id
+    harness.capture(enabled=False)
+    harness.publish(4)
+    harness.capture()
+
+    harness.report(PartitionReport(partition=0, captured=99, files=1), capture_id=old)
+
+    assert harness.captures.captured_end(harness.hub.entity, 0) == 4
+    assert harness.status().files == 0
+
+
+def test_a_report_about_an_unknown_partition_is_refused_as_a_whole(harness: CaptureHarness) -> None:
+    """No part of the report is stored."""
+    harness.capture()
     with pytest.raises(InvalidArgument):
-        bench.report(PartitionReport(partition=0, captured=1), PartitionReport(partition=4, captured=1))
+        harness.report(PartitionReport(partition=0, captured=1), PartitionReport(partition=4, captured=1))
 
-    assert bench.captures.reported_at is None
-    assert bench.catalog.view.capture_states(bench.hub.entity.uid) == []
+    assert harness.captures.reported_at is None
+    assert harness.catalog.view.capture_states(harness.hub.entity.uid) == []
 
 
-def test_the_state_of_a_failing_hub_differs_from_that_of_a_healthy_one(bench: CaptureBench) -> None:
-    """The job runs on; the hub shows the job's words."""
-    bench.capture()
-    bench.captures.supervision = Supervision(state=JobState.RUNNING)
+def test_the_state_of_a_failing_hub_differs_from_that_of_a_healthy_one(harness: CaptureHarness) -> None:
+    """The job continues to run, and the status of the hub has the job's error text."""
+    harness.capture()
+    harness.captures.supervision = Supervision(state=JobState.RUNNING)
 
-    bench.report(error="the container is gone")
-    failing = bench.status()
-    bench.report()
+    harness.report(error="the container is gone")
+    failing = harness.status()
+    harness.report()
 
     assert (failing.state, failing.reason) == (JobState.FAILING, "the container is gone")
-    assert bench.status().state is JobState.RUNNING
+    assert harness.status().state is JobState.RUNNING
 
 
-def test_a_job_that_others_run_is_running_while_it_reports(bench: CaptureBench) -> None:
-    """The reports decide, not who started it."""
-    bench.capture()
-    silent = bench.status().state
-    bench.report()
-    heard = bench.status().state
-    bench.now += 31
+def test_a_job_on_another_machine_is_running_while_it_reports(harness: CaptureHarness) -> None:
+    """The state depends on the reports, not on who started the job."""
+    harness.capture()
+    silent = harness.status().state
+    harness.report()
+    heard = harness.status().state
+    harness.now += 31
 
-    assert (silent, heard, bench.status().state) == (
+    assert (silent, heard, harness.status().state) == (
         JobState.UNSUPERVISED,
         JobState.RUNNING,
         JobState.UNSUPERVISED,
     )
 
 
-def test_a_hub_is_starting_until_the_job_captures_it(bench: CaptureBench) -> None:
+def test_a_hub_is_starting_until_the_job_captures_it(harness: CaptureHarness) -> None:
     """A job that reports may still wait for Spark's processes, for all hubs or for this one."""
     states = []
-    bench.capture()
+    harness.capture()
     for is_starting, job in ((True, JobReport(state="starting")), (True, JOB), (False, JOB), (True, JOB)):
-        bench.report(is_starting=is_starting, job=job)
-        states.append((bench.captures.job_status(bench.now).state, bench.status().state))
+        harness.report(is_starting=is_starting, job=job)
+        states.append((harness.captures.job_status(harness.now).state, harness.status().state))
 
     assert states == [
         (JobState.STARTING, JobState.STARTING),
@@ -287,28 +287,28 @@ def test_a_hub_is_starting_until_the_job_captures_it(bench: CaptureBench) -> Non
     ]
 
 
-def test_a_hub_that_fails_to_start_says_why(bench: CaptureBench) -> None:
-    """The same failure at every start must not look like a long start."""
-    bench.capture()
+def test_a_hub_that_fails_to_start_shows_the_reason(harness: CaptureHarness) -> None:
+    """A failure that repeats at every start must not look like a slow start."""
+    harness.capture()
 
-    bench.report(is_starting=True, error="no answer", job=JobReport(state="starting"))
+    harness.report(is_starting=True, error="no answer", job=JobReport(state="starting"))
 
-    assert (bench.status().state, bench.status().reason) == (JobState.FAILING, "no answer")
-
-
-def test_a_hub_that_no_report_has_named_yet_is_starting(bench: CaptureBench) -> None:
-    """Captured while the job runs for others."""
-    bench.capture()
-    bench.captures.supervision = Supervision(state=JobState.RUNNING)
-
-    assert bench.status().state is JobState.STARTING
+    assert (harness.status().state, harness.status().reason) == (JobState.FAILING, "no answer")
 
 
-def test_a_hub_that_is_not_captured_has_nothing_to_show(bench: CaptureBench) -> None:
+def test_a_hub_that_is_in_no_report_yet_is_starting(harness: CaptureHarness) -> None:
+    """Capture was enabled for this hub while the job was already running for others."""
+    harness.capture()
+    harness.captures.supervision = Supervision(state=JobState.RUNNING)
+
+    assert harness.status().state is JobState.STARTING
+
+
+def test_a_hub_without_capture_has_no_status(harness: CaptureHarness) -> None:
     """It has no lag either."""
-    bench.publish(3)
+    harness.publish(3)
 
-    status = bench.status()
+    status = harness.status()
 
     assert (status.state, status.lag_events, status.url, status.last_file) == (JobState.OFF, 0, "", None)
 
@@ -316,51 +316,51 @@ def test_a_hub_that_is_not_captured_has_nothing_to_show(bench: CaptureBench) -> 
 # --- retention -------------------------------------------------------------------------------------------------------
 
 
-def test_events_past_retention_wait_until_they_are_captured(bench: CaptureBench) -> None:
-    """The hold ends with the job's report, and the alarm with it."""
-    bench.capture()
-    bench.publish(40)
+def test_events_past_retention_wait_until_they_are_captured(harness: CaptureHarness) -> None:
+    """Retention is held back until the job's report, and the alarm ends with it."""
+    harness.capture()
+    harness.publish(40)
     late = NOW_MS + 200 * HOUR_MS
 
-    first = bench.broker.upkeep.apply_retention(bench.hub.view, 0, late)
-    second = bench.broker.upkeep.apply_retention(bench.hub.view, 0, late)
-    held_bytes = bench.status().held_bytes
-    bench.report(PartitionReport(partition=0, captured=40, files=1))
-    last = bench.broker.upkeep.apply_retention(bench.hub.view, 0, late)
+    first = harness.broker.upkeep.apply_retention(harness.hub.view, 0, late)
+    second = harness.broker.upkeep.apply_retention(harness.hub.view, 0, late)
+    held_bytes = harness.status().held_bytes
+    harness.report(PartitionReport(partition=0, captured=40, files=1))
+    last = harness.broker.upkeep.apply_retention(harness.hub.view, 0, late)
 
     assert (first.deleted_segments, first.is_newly_held, second.is_newly_held) == (0, True, False)
     assert held_bytes == first.held_bytes > 0
     assert last.deleted_segments > 0
-    assert (last.held_bytes, bench.status().held_bytes) == (0, 0)
+    assert (last.held_bytes, harness.status().held_bytes) == (0, 0)
     assert not last.lost
-    assert bench.hub.counters.capture_lost_messages == 0
+    assert harness.hub.counters.capture_lost_messages == 0
 
 
 @pytest.mark.parametrize("hold_bytes", [None, 0])
-def test_events_that_go_before_they_are_captured_are_named(hold_bytes: int | None) -> None:
-    """Without a hold, or beyond its size, retention deletes; the range is reported and counted."""
-    bench = CaptureBench(capture_hold_bytes=hold_bytes, segment_bytes=1_000)
-    bench.publish(2)
-    bench.capture()
-    bench.publish(38)
-    bench.report(PartitionReport(partition=0, captured=10, files=1))
+def test_events_that_retention_deletes_before_their_capture_are_reported(hold_bytes: int | None) -> None:
+    """Without a hold, or beyond its maximum size, retention deletes; the range is logged and counted."""
+    harness = CaptureHarness(capture_hold_bytes=hold_bytes, segment_bytes=1_000)
+    harness.publish(2)
+    harness.capture()
+    harness.publish(38)
+    harness.report(PartitionReport(partition=0, captured=10, files=1))
 
-    report = bench.broker.upkeep.apply_retention(bench.hub.view, 0, NOW_MS + 200 * HOUR_MS)
-    lost = bench.hub.counters.capture_lost_messages
-    bench.close()
+    report = harness.broker.upkeep.apply_retention(harness.hub.view, 0, NOW_MS + 200 * HOUR_MS)
+    lost = harness.hub.counters.capture_lost_messages
+    harness.close()
 
     assert (report.lost, lost) == (range(10, 40), 30)
 
 
-def test_a_hub_that_is_not_captured_holds_nothing(bench: CaptureBench) -> None:
-    """Retention is as it always was."""
-    bench.publish(40)
+def test_retention_of_a_hub_without_capture_is_not_held_back(harness: CaptureHarness) -> None:
+    """Capture changes nothing for other hubs."""
+    harness.publish(40)
 
-    report = bench.broker.upkeep.apply_retention(bench.hub.view, 0, NOW_MS + 200 * HOUR_MS)
+    report = harness.broker.upkeep.apply_retention(harness.hub.view, 0, NOW_MS + 200 * HOUR_MS)
 
     assert report.deleted_segments > 0
     assert (report.held_bytes, list(report.lost)) == (0, [])
-    assert bench.hub.log(0).state.log_start == 40
+    assert harness.hub.log(0).state.log_start == 40
 
 
 # --- when work is due ------------------------------------------------------------------------------------------------
@@ -368,74 +368,74 @@ def test_a_hub_that_is_not_captured_holds_nothing(bench: CaptureBench) -> None:
 WINDOW_START_MS = NOW_MS - NOW_MS % 1000
 
 
-def a_window(bench: CaptureBench, *, start_ms: int = WINDOW_START_MS, captured: int = 0) -> None:
-    """The job reports an open window of each partition."""
+def a_window(harness: CaptureHarness, *, start_ms: int = WINDOW_START_MS, captured: int = 0) -> None:
+    """Report an open window of each partition, as the job does."""
     start = datetime.fromtimestamp(start_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    parts = range(bench.hub.entity.partition_count)
-    bench.report(*(PartitionReport(partition=one, captured=captured, window_start=start) for one in parts))
+    parts = range(harness.hub.entity.partition_count)
+    harness.report(*(PartitionReport(partition=one, captured=captured, window_start=start) for one in parts))
 
 
-def test_work_is_due_while_the_windows_are_not_known(bench: CaptureBench) -> None:
-    """A hub that was just captured, or a node that was restarted: the job must run and say."""
-    bench.capture(skip_empty=True)
+def test_work_is_due_while_the_windows_are_not_known(harness: CaptureHarness) -> None:
+    """After Capture was enabled or the node was restarted, the job must run and report its windows."""
+    harness.capture(skip_empty=True)
 
-    assert bench.captures.next_due_ms() == 0
+    assert harness.captures.next_due_ms() == 0
 
 
-def test_nothing_is_due_in_a_hub_without_waiting_events(bench: CaptureBench) -> None:
-    """The job need not run at all, unless it has to write files without events."""
-    bench.capture(skip_empty=True)
-    a_window(bench)
-    without_files = bench.captures.next_due_ms()
-    described = bench.capture(skip_empty=False).entity.capture
+def test_no_work_is_due_in_a_hub_without_waiting_events(harness: CaptureHarness) -> None:
+    """The job need not run, unless it has to write empty files."""
+    harness.capture(skip_empty=True)
+    a_window(harness)
+    without_files = harness.captures.next_due_ms()
+    described = harness.capture(skip_empty=False).entity.capture
 
     assert described is not None
     assert without_files is None
-    assert bench.captures.next_due_ms() == WINDOW_START_MS + described.interval_s * 1000
+    assert harness.captures.next_due_ms() == WINDOW_START_MS + described.interval_s * 1000
 
 
-def test_work_is_due_at_the_end_of_the_window_of_the_first_waiting_event(bench: CaptureBench) -> None:
-    """Windows follow each other from the reported one, also while nothing happens."""
-    described = bench.capture(skip_empty=True).entity.capture
+def test_work_is_due_at_the_end_of_the_window_of_the_first_waiting_event(harness: CaptureHarness) -> None:
+    """Windows follow each other from the last reported one, also while the job does not run."""
+    described = harness.capture(skip_empty=True).entity.capture
     assert described is not None
     interval_ms = described.interval_s * 1000
-    a_window(bench)
-    bench.publish(1, now_ms=WINDOW_START_MS + 7 * interval_ms + 1)
-    bench.publish(1, now_ms=WINDOW_START_MS + 9 * interval_ms)
+    a_window(harness)
+    harness.publish(1, now_ms=WINDOW_START_MS + 7 * interval_ms + 1)
+    harness.publish(1, now_ms=WINDOW_START_MS + 9 * interval_ms)
 
-    assert bench.captures.next_due_ms() == WINDOW_START_MS + 8 * interval_ms
+    assert harness.captures.next_due_ms() == WINDOW_START_MS + 8 * interval_ms
 
 
-def test_work_is_due_at_once_when_the_size_is_reached(bench: CaptureBench) -> None:
+def test_work_is_due_at_once_when_the_size_is_reached(harness: CaptureHarness) -> None:
     """A window ends by size before its time."""
-    described = bench.capture(skip_empty=True).entity.capture
+    described = harness.capture(skip_empty=True).entity.capture
     assert described is not None
-    a_window(bench)
+    a_window(harness)
     count = described.size_limit_bytes // 1_000_000 + 1
 
     for _ in range(count):
-        assert bench.captures.next_due_ms() != 0
-        bench.publish(1, size=1_000_000)
+        assert harness.captures.next_due_ms() != 0
+        harness.publish(1, size=1_000_000)
 
-    assert bench.captures.next_due_ms() == 0
-
-
-def test_work_is_due_while_a_hub_fails(bench: CaptureBench) -> None:
-    """What has failed is tried again."""
-    bench.capture(skip_empty=True)
-    a_window(bench)
-
-    bench.report(error="the destination is gone")
-
-    assert bench.captures.next_due_ms() == 0
+    assert harness.captures.next_due_ms() == 0
 
 
-def test_windows_of_an_earlier_capture_are_not_those_of_the_next(bench: CaptureBench) -> None:
-    """A capture that is switched off and on starts at the event and the second of the second switch."""
-    bench.capture(skip_empty=True)
-    a_window(bench)
-    bench.capture(enabled=False)
+def test_work_is_due_for_a_hub_that_fails(harness: CaptureHarness) -> None:
+    """The job must try the hub again."""
+    harness.capture(skip_empty=True)
+    a_window(harness)
 
-    bench.capture(skip_empty=True)
+    harness.report(error="the destination is gone")
 
-    assert bench.captures.next_due_ms() == 0
+    assert harness.captures.next_due_ms() == 0
+
+
+def test_windows_of_an_earlier_capture_do_not_apply_to_the_next(harness: CaptureHarness) -> None:
+    """After Capture was disabled and enabled again, it starts at the event and the second of the last change."""
+    harness.capture(skip_empty=True)
+    a_window(harness)
+    harness.capture(enabled=False)
+
+    harness.capture(skip_empty=True)
+
+    assert harness.captures.next_due_ms() == 0

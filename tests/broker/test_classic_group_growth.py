@@ -36,14 +36,14 @@ class CountedMembers(dict[str, Member]):
 
 
 def counted(harness: GroupHarness) -> CountedMembers:
-    """Count the visits of a group's members from now on."""
+    """Count the visits to members of a group from now on."""
     members = CountedMembers(harness.group.members)
     harness.group._table.by_id = members
     return members
 
 
 def everybody_joins(harness: GroupHarness, count: int) -> list[JoinResponse]:
-    """Members that join in the initial delay of an empty group."""
+    """Members join during the initial delay of an empty group."""
     waiting = [harness.join() for _ in range(count)]
     while not waiting[0]:
         harness.advance(3.0)
@@ -53,7 +53,7 @@ def everybody_joins(harness: GroupHarness, count: int) -> list[JoinResponse]:
 
 
 def test_a_rebalance_visits_each_member_a_few_times() -> None:
-    """A group of thousands is no slower for each member than a group of ten."""
+    """The cost per member of a group of thousands is the same as in a group of ten."""
     harness = GroupHarness(initial_delay_s=3.0)
     members = counted(harness)
 
@@ -72,7 +72,7 @@ def test_a_rebalance_visits_each_member_a_few_times() -> None:
 
 
 def test_requests_of_a_large_group_visit_no_other_member() -> None:
-    """While a rebalance waits for the others, each that comes costs the same."""
+    """While a rebalance waits, each further join costs the same."""
     harness = GroupHarness(initial_delay_s=3.0)
     joined = everybody_joins(harness, MEMBERS)
     leader = next(member for member in joined if member.members)
@@ -91,8 +91,8 @@ def test_requests_of_a_large_group_visit_no_other_member() -> None:
     assert members.visits == 0
 
 
-def test_sessions_are_looked_at_when_they_may_end_and_not_before() -> None:
-    """Heartbeats leave the heap of deadlines alone; a moment that has come is moved to the end of the session."""
+def test_sessions_are_checked_only_when_they_may_have_ended() -> None:
+    """Heartbeats do not change the heap of deadlines; an entry that is due moves to the end of the session."""
     harness = GroupHarness(initial_delay_s=3.0)
     joined = everybody_joins(harness, MEMBERS)
     leader = next(member for member in joined if member.members)
@@ -108,7 +108,7 @@ def test_sessions_are_looked_at_when_they_may_end_and_not_before() -> None:
 
     assert list(harness.group.members) == [member.member_id for member in joined[1:]]
     assert harness.group.state is GroupState.PREPARING
-    # The one that is gone begins a rebalance, which refuses pending syncs and looks for the longest timeout.
+    # The removed member starts a rebalance, which refuses pending syncs and computes the longest timeout.
     assert members.visits <= 3 * MEMBERS
 
 
@@ -130,7 +130,7 @@ def test_member_that_waited_for_a_slow_leader_has_a_new_session() -> None:
     harness.beat(follower)
 
 
-def test_members_that_come_and_go_leave_nothing_in_the_heap() -> None:
+def test_members_that_have_left_leave_nothing_in_the_heap() -> None:
     """A client that joins and leaves in a loop must not fill the memory until its sessions would have ended."""
     deadlines = Deadlines()
 
@@ -153,7 +153,7 @@ class NamesAsMetadata(NoEmbeddedProtocol):
 
 
 def test_topics_of_a_group_follow_its_members() -> None:
-    """Who may use a group depends on what its members read: asked at each join, so it is counted."""
+    """The topics of a group decide who may use it, and are needed at each join, so they are counted."""
     harness = GroupHarness(initial_delay_s=3.0)
     harness.group._embedded = NamesAsMetadata()
 

@@ -16,7 +16,7 @@ from hubmere.model.errors import Refusal
 
 
 class GroupMachine(RuleBasedStateMachine):
-    """Clients that do anything at any time; the group must stay true to itself."""
+    """Clients send any request at any time; the invariants of the group must hold."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class GroupMachine(RuleBasedStateMachine):
         assert not is_waiting or group.next_deadline() is not None
 
     def teardown(self) -> None:
-        """Left alone, every group comes to rest and every request is answered."""
+        """Without further requests, every group becomes stable or empty, and every request is answered."""
         for _ in range(20):
             self.harness.advance(100.0)
         assert self.harness.group.state is GroupState.EMPTY

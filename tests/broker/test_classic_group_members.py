@@ -26,8 +26,8 @@ def harness() -> GroupHarness:
 # --- staying and leaving ---------------------------------------------------------------------------------------------
 
 
-def test_silent_member_is_put_out_when_its_session_ends(harness: GroupHarness) -> None:
-    """Reference check 34: not before."""
+def test_silent_member_is_removed_when_its_session_ends(harness: GroupHarness) -> None:
+    """Reference check 34: it is not removed earlier."""
     members = harness.a_stable_group(2)
     harness.advance(5.0)
     harness.beat(members[1])
@@ -40,8 +40,8 @@ def test_silent_member_is_put_out_when_its_session_ends(harness: GroupHarness) -
     assert harness.group.state is GroupState.PREPARING
 
 
-def test_member_that_waits_for_us_is_not_silent(harness: GroupHarness) -> None:
-    """Reference pitfall 13: its session does not expire while its request is parked."""
+def test_session_of_a_member_does_not_expire_while_its_request_waits(harness: GroupHarness) -> None:
+    """Reference pitfall 13: a client sends no heartbeat while it waits for the answer to JoinGroup or SyncGroup."""
     members = harness.a_stable_group(2, rebalance_timeout_s=600.0)
     waiting = harness.join(members[0].member_id, protocols=(GroupProtocol("range", b"new"),), rebalance_timeout_s=600.0)
     for _ in range(10):
@@ -53,8 +53,8 @@ def test_member_that_waits_for_us_is_not_silent(harness: GroupHarness) -> None:
     assert members[0].member_id in harness.group.members
 
 
-def test_leaving_leader_makes_room_for_another(harness: GroupHarness) -> None:
-    """The group continues without waiting for a session to end."""
+def test_another_member_becomes_leader_when_the_leader_leaves(harness: GroupHarness) -> None:
+    """The group rebalances at once, without waiting for the end of a session."""
     members = harness.a_stable_group(2)
     leader = next(member for member in members if member.leader == member.member_id)
     follower = next(member for member in members if member is not leader)
@@ -67,7 +67,7 @@ def test_leaving_leader_makes_room_for_another(harness: GroupHarness) -> None:
 
 
 def test_group_without_members_is_empty_and_keeps_its_generation(harness: GroupHarness) -> None:
-    """Reference pitfall 14: a generation is never given twice."""
+    """Reference pitfall 14: a generation is never used twice."""
     member = harness.a_stable_group(1)[0]
 
     harness.group.leave(member.member_id, None, harness.now)
@@ -79,8 +79,8 @@ def test_group_without_members_is_empty_and_keeps_its_generation(harness: GroupH
     assert again.generation == 3
 
 
-def test_id_that_was_only_handed_out_can_be_given_back(harness: GroupHarness) -> None:
-    """A consumer that is closed while it joins sends a leave."""
+def test_member_id_that_was_not_used_yet_can_leave(harness: GroupHarness) -> None:
+    """A consumer that is closed while it joins sends LeaveGroup."""
     with pytest.raises(MemberIdRequired) as result:
         harness.join(needs_known_id=True)
     waiting = harness.join()
@@ -103,7 +103,7 @@ def test_leaving_twice_is_refused(harness: GroupHarness) -> None:
     ("member", "generation", "refusal"),
     [("known", 0, IllegalGeneration), ("nobody", 1, UnknownMember), ("", -1, UnknownMember)],
 )
-def test_commit_to_a_group_with_members_needs_one(
+def test_commit_to_a_group_with_members_needs_a_member_id(
     harness: GroupHarness, member: str, generation: int, refusal: type[Refusal]
 ) -> None:
     """Reference check 38."""
@@ -122,7 +122,7 @@ def test_commit_is_refused_between_join_and_sync(harness: GroupHarness) -> None:
         harness.group.require_commit(member.member_id, None, member.generation, harness.now)
 
 
-def test_commit_during_the_preparation_is_taken_and_counts_as_a_heartbeat(harness: GroupHarness) -> None:
+def test_commit_while_a_rebalance_is_prepared_is_accepted_as_a_heartbeat(harness: GroupHarness) -> None:
     """Members commit their offsets before they join again."""
     members = harness.a_stable_group(2)
     harness.join()
@@ -135,8 +135,8 @@ def test_commit_during_the_preparation_is_taken_and_counts_as_a_heartbeat(harnes
     assert members[1].member_id not in harness.group.members
 
 
-def test_commit_from_outside_needs_an_empty_group(harness: GroupHarness) -> None:
-    """Simple consumers and admin tools; reference 2.11."""
+def test_commit_without_a_member_needs_an_empty_group(harness: GroupHarness) -> None:
+    """Reference 2.11: simple consumers and administration tools commit in this way."""
     member = harness.a_stable_group(1)[0]
     harness.group.leave(member.member_id, None, harness.now)
 
@@ -146,8 +146,8 @@ def test_commit_from_outside_needs_an_empty_group(harness: GroupHarness) -> None
 # --- static members --------------------------------------------------------------------------------------------------
 
 
-def test_static_member_that_restarts_takes_up_its_assignment(harness: GroupHarness) -> None:
-    """Reference check 36 (KIP-345): no rebalance, and the old process is fenced."""
+def test_static_member_that_restarts_gets_its_assignment_back(harness: GroupHarness) -> None:
+    """Reference check 36 (KIP-345): there is no rebalance, and the old process is fenced."""
     member = harness.a_stable_group(1, instance_id="i")[0]
 
     back = harness.join(instance_id="i")[0]
@@ -162,8 +162,8 @@ def test_static_member_that_restarts_takes_up_its_assignment(harness: GroupHarne
         harness.sync(member, instance_id="i")
 
 
-def test_returning_leader_is_kept_from_assigning(harness: GroupHarness) -> None:
-    """KIP-814: it gets the skip flag; in older versions it must not recognise itself as the leader."""
+def test_returning_static_leader_does_not_assign_again(harness: GroupHarness) -> None:
+    """KIP-814: it gets the flag skip_assignment; in older versions the answer names another leader."""
     member = harness.a_stable_group(1, instance_id="i")[0]
 
     old = harness.join(instance_id="i")[0]
@@ -176,7 +176,7 @@ def test_returning_leader_is_kept_from_assigning(harness: GroupHarness) -> None:
 
 
 def test_static_member_with_another_protocol_starts_a_rebalance(harness: GroupHarness) -> None:
-    """The old assignment was made by other rules."""
+    """The old assignment was made for another protocol."""
     harness.a_stable_group(1, instance_id="i")
 
     back = harness.join(instance_id="i", protocols=(STICKY,))[0]
@@ -186,7 +186,7 @@ def test_static_member_with_another_protocol_starts_a_rebalance(harness: GroupHa
 
 
 def test_static_member_is_not_dropped_when_it_does_not_join_again(harness: GroupHarness) -> None:
-    """It may be restarting: only the end of its session takes its place away."""
+    """It may be restarting: only the end of its session removes it."""
     members = harness.a_stable_group(2, instance_id=None)
     harness.group.leave(members[1].member_id, None, harness.now)
     harness.join(members[0].member_id)
@@ -204,8 +204,8 @@ def test_static_member_is_not_dropped_when_it_does_not_join_again(harness: Group
     assert pending_callbacks.member_id in harness.group.members
 
 
-def test_parked_requests_of_a_replaced_member_are_answered(harness: GroupHarness) -> None:
-    """The old process hears that it was fenced."""
+def test_waiting_requests_of_a_replaced_static_member_are_answered(harness: GroupHarness) -> None:
+    """The old process gets the error that it was fenced."""
     leader = harness.a_stable_group(1)[0]
     static = harness.join(instance_id="i")
     harness.join(leader.member_id)
@@ -219,8 +219,8 @@ def test_parked_requests_of_a_replaced_member_are_answered(harness: GroupHarness
 
 
 @pytest.mark.parametrize("by_id", [True, False])
-def test_static_member_is_put_out_by_its_instance(harness: GroupHarness, by_id: bool) -> None:
-    """Static members do not leave by themselves; an administrator removes them."""
+def test_static_member_is_removed_by_its_instance_id(harness: GroupHarness, by_id: bool) -> None:
+    """Static members do not send LeaveGroup when they stop; an administrator removes them."""
     member = harness.a_stable_group(1, instance_id="i")[0]
 
     harness.group.leave(member.member_id if by_id else "", "i", harness.now)
@@ -230,7 +230,7 @@ def test_static_member_is_put_out_by_its_instance(harness: GroupHarness, by_id: 
         harness.group.leave("", "i", harness.now)
 
 
-def test_only_static_members_left_that_do_not_come_back_are_waited_for(harness: GroupHarness) -> None:
+def test_group_waits_for_static_members_when_no_other_member_is_left(harness: GroupHarness) -> None:
     """No member can lead a new generation until their sessions end."""
     harness.a_stable_group(1, instance_id="i", session_timeout_s=200.0)
     newcomer = harness.join()

@@ -31,7 +31,7 @@ def harness() -> GroupHarness:
 # --- joining ---------------------------------------------------------------------------------------------------------
 
 
-def test_first_member_leads_its_own_generation(harness: GroupHarness) -> None:
+def test_first_member_is_leader_of_the_first_generation(harness: GroupHarness) -> None:
     """Only the leader gets the list of members."""
     answer = harness.join()[0]
 
@@ -41,8 +41,8 @@ def test_first_member_leads_its_own_generation(harness: GroupHarness) -> None:
     assert harness.group.state is GroupState.COMPLETING
 
 
-def test_newcomer_gets_its_id_first(harness: GroupHarness) -> None:
-    """Reference check 35 (KIP-394): a client that does not retry leaves no member."""
+def test_new_member_gets_a_member_id_before_it_joins(harness: GroupHarness) -> None:
+    """Reference check 35 (KIP-394): a client that does not try again leaves no member behind."""
     with pytest.raises(MemberIdRequired) as result:
         harness.join(needs_known_id=True)
 
@@ -52,8 +52,8 @@ def test_newcomer_gets_its_id_first(harness: GroupHarness) -> None:
     assert answer.member_id == result.value.member
 
 
-def test_id_that_nobody_joined_with_is_forgotten(harness: GroupHarness) -> None:
-    """Reference check 35: it holds up the others no longer than a session."""
+def test_member_id_that_no_client_joins_with_expires(harness: GroupHarness) -> None:
+    """Reference check 35: it delays the other members for no longer than a session."""
     with pytest.raises(MemberIdRequired) as result:
         harness.join(needs_known_id=True)
     waiting = harness.join()
@@ -67,8 +67,8 @@ def test_id_that_nobody_joined_with_is_forgotten(harness: GroupHarness) -> None:
         harness.join(result.value.member)
 
 
-def test_first_members_gather_before_the_first_generation() -> None:
-    """Reference check 32: three consumers that start together see one rebalance."""
+def test_first_members_wait_for_others_before_the_first_generation() -> None:
+    """Reference check 32: three consumers that start together cause one rebalance."""
     harness = GroupHarness(initial_delay_s=3.0)
     answers = [harness.join()]
     harness.advance(1.0)
@@ -85,8 +85,8 @@ def test_first_members_gather_before_the_first_generation() -> None:
     assert sorted(len(member.members) for member in joined) == [0, 0, 3]
 
 
-def test_gathering_ends_with_the_rebalance_timeout() -> None:
-    """However many keep coming."""
+def test_initial_wait_ends_with_the_rebalance_timeout() -> None:
+    """Even if new members join all the time."""
     harness = GroupHarness(initial_delay_s=3.0)
     first = harness.join(rebalance_timeout_s=7.0)
 
@@ -98,7 +98,7 @@ def test_gathering_ends_with_the_rebalance_timeout() -> None:
     assert isinstance(first[0], JoinResponse)
 
 
-def test_newcomer_makes_everybody_join_again(harness: GroupHarness) -> None:
+def test_new_member_makes_all_members_join_again(harness: GroupHarness) -> None:
     """Reference check 33."""
     members = harness.a_stable_group(2)
     newcomer = harness.join()
@@ -130,8 +130,10 @@ def test_member_that_does_not_join_again_is_dropped_at_the_deadline(harness: Gro
 
 
 @pytest.mark.parametrize("is_leader", [True, False])
-def test_only_a_leader_or_news_disturb_a_stable_group(harness: GroupHarness, is_leader: bool) -> None:
-    """A follower that missed our answer gets it again; a leader that joins has seen new partitions."""
+def test_only_a_leader_or_changed_metadata_cause_a_rebalance_of_a_stable_group(
+    harness: GroupHarness, is_leader: bool
+) -> None:
+    """A follower that missed the answer gets it again; a leader joins again because it has seen new partitions."""
     members = harness.a_stable_group(2)
     member = next(member for member in members if (member.leader == member.member_id) is is_leader)
 
@@ -142,7 +144,7 @@ def test_only_a_leader_or_news_disturb_a_stable_group(harness: GroupHarness, is_
 
 
 def test_changed_subscription_starts_a_rebalance(harness: GroupHarness) -> None:
-    """What a member brings along is all that the leader goes by."""
+    """The leader assigns partitions by the metadata that members send."""
     members = harness.a_stable_group(2)
     follower = next(member for member in members if member.leader != member.member_id)
 
@@ -151,7 +153,7 @@ def test_changed_subscription_starts_a_rebalance(harness: GroupHarness) -> None:
 
 
 def test_member_that_joins_twice_is_answered_twice(harness: GroupHarness) -> None:
-    """Reference pitfall 15: a parked request is never dropped without a word."""
+    """Reference pitfall 15: a waiting request is always answered."""
     members = harness.a_stable_group(2)
     first = harness.join(members[0].member_id, protocols=(GroupProtocol("range", b"new"),))
 
@@ -162,7 +164,7 @@ def test_member_that_joins_twice_is_answered_twice(harness: GroupHarness) -> Non
 
 
 def test_protocol_that_most_members_prefer_is_chosen(harness: GroupHarness) -> None:
-    """Among those that all of them know."""
+    """It is chosen among the protocols that all members support."""
     first = harness.join(protocols=(RANGE, STICKY))[0]
     others = [
         harness.join(protocols=(STICKY, RANGE)),
@@ -188,7 +190,7 @@ def test_protocol_that_most_members_prefer_is_chosen(harness: GroupHarness) -> N
     ids=["another type", "nothing in common", "no protocol", "no type"],
 )
 def test_member_without_a_common_protocol_is_refused(harness: GroupHarness, more: dict[str, Any]) -> None:
-    """Reference 2.10: before it can spoil the group for the others."""
+    """Reference 2.10: it is refused before it can affect the other members."""
     harness.a_stable_group(1)
 
     with pytest.raises(InconsistentProtocol):
@@ -196,8 +198,8 @@ def test_member_without_a_common_protocol_is_refused(harness: GroupHarness, more
     assert harness.group.state is GroupState.STABLE
 
 
-def test_lone_member_may_change_its_protocol(harness: GroupHarness) -> None:
-    """Nobody else is bound to the old one: this is how clients are upgraded one by one."""
+def test_only_member_may_change_its_protocol(harness: GroupHarness) -> None:
+    """No other member needs the old protocol: this is how clients are upgraded one by one."""
     member = harness.a_stable_group(1)[0]
 
     answer = harness.join(member.member_id, protocols=(STICKY,))[0]
@@ -206,8 +208,8 @@ def test_lone_member_may_change_its_protocol(harness: GroupHarness) -> None:
     assert answer.protocol == "sticky"
 
 
-def test_group_has_room_for_so_many(harness: GroupHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This bounds the size of a rebalance."""
+def test_number_of_members_of_a_group_is_limited(harness: GroupHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit bounds the size of a rebalance."""
     monkeypatch.setattr("hubmere.broker.coordinator.classic_group.MAX_MEMBERS", 1)
     harness.a_stable_group(1)
 
@@ -219,7 +221,7 @@ def test_group_has_room_for_so_many(harness: GroupHarness, monkeypatch: pytest.M
 # --- assignments -----------------------------------------------------------------------------------------------------
 
 
-def test_members_get_what_the_leader_gave_them(harness: GroupHarness) -> None:
+def test_members_get_the_assignments_of_the_leader(harness: GroupHarness) -> None:
     """A member that syncs before the leader waits; a member that the leader left out gets an empty assignment."""
     first = harness.join()[0]
     second = harness.join()
@@ -250,8 +252,8 @@ def test_assignment_is_sent_once_it_is_durable(harness: GroupHarness) -> None:
     assert (answers[0].assignment, harness.group.state) == (b"mine", GroupState.STABLE)
 
 
-def test_assignment_that_cannot_be_kept_is_asked_for_again(harness: GroupHarness) -> None:
-    """A full disk passes; the leader sends it once more."""
+def test_leader_sends_its_assignment_again_after_a_failed_write(harness: GroupHarness) -> None:
+    """The failure may be temporary, such as a full disk."""
     member = harness.join()[0]
     assert isinstance(member, JoinResponse)
     harness.persist_refusal = StorageFull("no room")
@@ -264,8 +266,8 @@ def test_assignment_that_cannot_be_kept_is_asked_for_again(harness: GroupHarness
     assert answers[0].assignment == b"mine"
 
 
-def test_rebalance_while_an_assignment_is_kept_wins(harness: GroupHarness) -> None:
-    """The late word from the disk belongs to a generation that is over."""
+def test_rebalance_during_the_write_of_an_assignment_takes_precedence(harness: GroupHarness) -> None:
+    """The result of the write belongs to an earlier generation."""
     harness.delays_persisting = True
     member = harness.join()[0]
     assert isinstance(member, JoinResponse)
@@ -293,7 +295,7 @@ def test_rebalance_while_an_assignment_is_kept_wins(harness: GroupHarness) -> No
     ],
 )
 def test_sync_of_another_group_is_refused(harness: GroupHarness, more: dict[str, Any], refusal: type[Refusal]) -> None:
-    """Reference 2.10: member, generation, protocol, in this order."""
+    """Reference 2.10: the member, the generation and the protocol are checked in this order."""
     member = harness.a_stable_group(1)[0]
 
     with pytest.raises(refusal):
@@ -309,8 +311,8 @@ def test_sync_during_a_rebalance_is_refused(harness: GroupHarness) -> None:
         harness.sync(member)
 
 
-def test_member_that_never_asks_for_its_assignment_is_put_out(harness: GroupHarness) -> None:
-    """Reference 2.10: the others would read around it for ever."""
+def test_member_that_never_syncs_is_removed(harness: GroupHarness) -> None:
+    """Reference 2.10: its partitions would never be read."""
     member = harness.a_stable_group(1)[0]
     silent = harness.join()
     again = harness.join(member.member_id)[0]

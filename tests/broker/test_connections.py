@@ -1,8 +1,9 @@
-"""Open connections: numbers, namespaces, limits, and disconnecting the right one."""
+"""The registry of open connections: numbers, namespaces, limits, and which connection is disconnected."""
 
 import pytest
 
-from hubmere.broker.access import Principal
+from hubmere.broker.access.authentication import Principal
+from hubmere.broker.access.revocation import Judge
 from hubmere.broker.management.connections import (
     MAX_DESCRIBED,
     MAX_NAME_CHARACTERS,
@@ -10,12 +11,11 @@ from hubmere.broker.management.connections import (
     ConnectionView,
     display_text,
 )
-from hubmere.broker.revocation import Judge
 from hubmere.model.errors import NotFound
 
 
 class Connection:
-    """A connection of an endpoint, as the registry of connections sees it."""
+    """A connection of an endpoint, with the interface that the registry uses."""
 
     def __init__(self, namespace: str = "hubmere") -> None:
         self.namespace = namespace
@@ -63,7 +63,7 @@ def test_connections_are_shown_while_they_are_open() -> None:
 
 
 def test_number_is_never_used_again() -> None:
-    """Disconnecting number 1 after it closed must not hit a later connection."""
+    """A request to disconnect number 1 must not close a later connection after the first one has ended."""
     connections, gone, later = Connections(), Connection(), Connection()
     connections.add(gone, 0)
     connections.remove(gone)
@@ -77,7 +77,7 @@ def test_number_is_never_used_again() -> None:
     assert later.reasons == ["in time"]
 
 
-def test_connection_of_another_namespace_is_not_found() -> None:
+def test_connection_of_another_namespace_is_reported_as_missing() -> None:
     """The manager of one namespace must not learn about others."""
     connections, connection = Connections(), Connection("other")
     connections.add(connection, 0)
@@ -98,7 +98,7 @@ def test_snapshots_are_bounded() -> None:
     assert len(connections) == MAX_DESCRIBED + 1
 
 
-def test_what_clients_say_of_themselves_is_one_bounded_line() -> None:
-    """A name with line breaks must not draw a second row."""
+def test_texts_that_clients_report_are_one_line_of_limited_length() -> None:
+    """A client name with line breaks must not look like a second row."""
     assert display_text(" a\r\n b ") == "a b"
     assert len(display_text("x" * 1000)) == MAX_NAME_CHARACTERS

@@ -65,8 +65,8 @@ def test_member_without_an_id_is_given_one(harness: ConsumerGroupHarness) -> Non
     assert answer.member_id in harness.group.members
 
 
-def test_second_member_waits_until_the_first_gives_up_partitions(harness: ConsumerGroupHarness) -> None:
-    """The heart of the protocol: a partition has a new owner only after the old one confirmed its revocation."""
+def test_second_member_waits_until_the_first_has_revoked_partitions(harness: ConsumerGroupHarness) -> None:
+    """A partition gets a new owner only after the old one has confirmed its revocation."""
     harness.join("a")
 
     newcomer = harness.join("b")
@@ -96,7 +96,7 @@ def test_unchanged_assignment_is_not_sent_again(harness: ConsumerGroupHarness) -
     assert full.assignment == partitions(harness, 0, 1, 2, 3)
 
 
-def test_full_group_refuses_newcomers() -> None:
+def test_full_group_refuses_new_members() -> None:
     """GROUP_MAX_SIZE_REACHED; existing members stay."""
     harness = ConsumerGroupHarness(max_size=1)
     harness.join("a", instance_id="i")
@@ -125,17 +125,17 @@ def test_full_group_refuses_newcomers() -> None:
         ("SubscribedTopicNames", {"epoch": 1, "topics": frozenset(map(str, range(10_001)))}),
     ],
 )
-def test_contradicting_heartbeat_names_the_field(
+def test_invalid_heartbeat_is_refused_with_the_name_of_the_field(
     harness: ConsumerGroupHarness, problem: str, beat: dict[str, Any]
 ) -> None:
-    """INVALID_REQUEST with the protocol's own field name, and nothing changes."""
+    """The error is INVALID_REQUEST with the protocol's own field name, and nothing changes."""
     with pytest.raises(InvalidHeartbeat, match=problem):
         harness.send(Heartbeat(**({"member_id": "a"} | beat)))
 
     assert (harness.state(), harness.kept) == (GroupState.EMPTY, 0)
 
 
-def test_unknown_assignor_is_refused_with_those_there_are(harness: ConsumerGroupHarness) -> None:
+def test_refusal_of_an_unknown_assignor_lists_the_known_ones(harness: ConsumerGroupHarness) -> None:
     """UNSUPPORTED_ASSIGNOR."""
     refusal = refused(
         harness,
@@ -151,8 +151,8 @@ def test_unknown_assignor_is_refused_with_those_there_are(harness: ConsumerGroup
     assert "uniform, range" in refusal.text()
 
 
-def test_most_wanted_assignor_is_used(harness: ConsumerGroupHarness) -> None:
-    """Another requested assignor starts a new epoch."""
+def test_assignor_that_most_members_request_is_used(harness: ConsumerGroupHarness) -> None:
+    """A change of the requested assignor starts a new epoch."""
     harness.join("a")
     assert harness.group.assignor == "uniform"
 
@@ -165,7 +165,7 @@ def test_most_wanted_assignor_is_used(harness: ConsumerGroupHarness) -> None:
 
 
 def test_member_with_another_epoch_is_fenced(harness: ConsumerGroupHarness) -> None:
-    """FENCED_MEMBER_EPOCH for an epoch from the future and for one that is too old."""
+    """FENCED_MEMBER_EPOCH is returned for a future epoch and for one that is too old."""
     harness.join("a")
     harness.join("b")
 
@@ -175,7 +175,7 @@ def test_member_with_another_epoch_is_fenced(harness: ConsumerGroupHarness) -> N
 
 
 def test_lost_answer_does_not_fence_a_member(harness: ConsumerGroupHarness) -> None:
-    """The member comes with its previous epoch and owns nothing beyond its assignment."""
+    """The member sends its previous epoch and owns no partition beyond its assignment."""
     harness.join("a")
     harness.beat("a", 1, topics=frozenset({"t", "u"}))
     assert harness.group.members["a"].epoch == 2
@@ -187,8 +187,8 @@ def test_lost_answer_does_not_fence_a_member(harness: ConsumerGroupHarness) -> N
     refused(harness, FencedMemberEpoch, "a", 1, owned=partitions(harness, 0, topic="u"))
 
 
-def test_member_that_joins_again_starts_with_nothing(harness: ConsumerGroupHarness) -> None:
-    """Epoch 0 means that it owns nothing; its partitions go to their target members."""
+def test_member_that_joins_again_owns_no_partitions(harness: ConsumerGroupHarness) -> None:
+    """Epoch 0 means that it owns nothing; its partitions are assigned to their target members."""
     harness.join("a")
     harness.join("b")
 
@@ -201,8 +201,8 @@ def test_member_that_joins_again_starts_with_nothing(harness: ConsumerGroupHarne
 # --- topics and subscriptions ----------------------------------------------------------------------------------------
 
 
-def test_new_partitions_make_a_new_epoch(harness: ConsumerGroupHarness) -> None:
-    """The next heartbeat brings them."""
+def test_new_partitions_start_a_new_epoch(harness: ConsumerGroupHarness) -> None:
+    """The members get them with the next heartbeat."""
     harness.join("a")
 
     harness.topics.put("t", 6)
@@ -211,8 +211,8 @@ def test_new_partitions_make_a_new_epoch(harness: ConsumerGroupHarness) -> None:
     assert (answer.epoch, answer.assignment) == (2, partitions(harness, *range(6)))
 
 
-def test_deleted_topic_is_given_up(harness: ConsumerGroupHarness) -> None:
-    """The member has to revoke it, and the group is stable without it."""
+def test_partitions_of_a_deleted_topic_are_revoked(harness: ConsumerGroupHarness) -> None:
+    """The member has to revoke them; then the group is stable."""
     harness.join("a")
     harness.topics.drop("t")
 
@@ -223,7 +223,7 @@ def test_deleted_topic_is_given_up(harness: ConsumerGroupHarness) -> None:
     assert (confirmed.epoch, harness.state(), harness.group.topics) == (2, GroupState.STABLE, {})
 
 
-def test_topic_that_comes_later_is_assigned_then(harness: ConsumerGroupHarness) -> None:
+def test_topic_that_is_created_later_is_assigned_then(harness: ConsumerGroupHarness) -> None:
     """A subscription to a topic that does not exist is no error."""
     assert harness.join("a", topics=frozenset({"later"})).assignment == NOTHING
 
@@ -232,16 +232,16 @@ def test_topic_that_comes_later_is_assigned_then(harness: ConsumerGroupHarness) 
     assert harness.own("a").assignment == partitions(harness, 0, 1, topic="later")
 
 
-def test_topics_that_nobody_wants_change_nothing(harness: ConsumerGroupHarness) -> None:
-    """Another topic makes no epoch."""
+def test_topics_without_subscribers_do_not_start_a_new_epoch(harness: ConsumerGroupHarness) -> None:
+    """No member is affected by the new topic."""
     harness.join("a")
     harness.topics.put("other", 2)
 
     assert harness.own("a").epoch == 1
 
 
-def test_changed_subscription_makes_a_new_epoch(harness: ConsumerGroupHarness) -> None:
-    """Names that are left out are given up."""
+def test_changed_subscription_starts_a_new_epoch(harness: ConsumerGroupHarness) -> None:
+    """Partitions of topics that are no longer subscribed are revoked."""
     harness.topics.put("u", 1)
     harness.join("a", topics=frozenset({"t", "u"}))
 
@@ -251,8 +251,8 @@ def test_changed_subscription_makes_a_new_epoch(harness: ConsumerGroupHarness) -
     assert (harness.numbers("a"), harness.numbers("a", "u"), harness.group.state) == ([], [0], GroupState.STABLE)
 
 
-def test_regex_matches_topics_now_and_later() -> None:
-    """RE2 on whole names; a topic that is made later is noticed at the next heartbeat."""
+def test_regex_matches_present_and_future_topics() -> None:
+    """RE2 matches whole names; a topic that is created later is found at the next heartbeat."""
     harness = ConsumerGroupHarness(Topics(orders=1, payments=1, reorders=1))
     harness.join("a", regex="orders|pay.*")
     assert {name for name, _ in harness.group.by_topic_name(harness.group.members["a"].assigned)} == {
@@ -266,8 +266,8 @@ def test_regex_matches_topics_now_and_later() -> None:
     assert harness.numbers("a", "paychecks") == [0, 1]
 
 
-def test_regex_matches_only_what_the_member_may_read() -> None:
-    """A client with rights on some hubs does not learn of others."""
+def test_regex_matches_only_topics_that_the_member_may_read() -> None:
+    """A client with rights on some hubs must not find out about others."""
     harness = ConsumerGroupHarness(Topics(orders=1, payments=1))
 
     harness.join("a", regex=".*", may_read=lambda name: name == "orders")
@@ -275,8 +275,8 @@ def test_regex_matches_only_what_the_member_may_read() -> None:
     assert harness.group.subscribed_names() == {"orders"}
 
 
-def test_regex_is_cleared_by_an_empty_one(harness: ConsumerGroupHarness) -> None:
-    """Version 1: null leaves it as it is, an empty text removes it."""
+def test_empty_regex_removes_the_regex(harness: ConsumerGroupHarness) -> None:
+    """Version 1: null means no change, and an empty text removes the expression."""
     harness.join("a", regex="t")
     harness.beat("a", 1)
     assert harness.group.subscribed_names() == {"t"}
@@ -288,7 +288,9 @@ def test_regex_is_cleared_by_an_empty_one(harness: ConsumerGroupHarness) -> None
 
 @pytest.mark.parametrize("regex", ["a(", "(?=look)ahead", "a" * 4097, "(.{0,250}){2}x{1000}", r"(a)\1"])
 def test_invalid_regex_is_refused(harness: ConsumerGroupHarness, regex: str) -> None:
-    """INVALID_REGULAR_EXPRESSION: bad syntax, syntax that RE2 does not have, and too large ones."""
+    """INVALID_REGULAR_EXPRESSION is returned for bad syntax, unsupported RE2 syntax, and expressions that are too
+    large.
+    """
     with pytest.raises(InvalidRegex):
         harness.join("a", regex=regex)
 
@@ -328,7 +330,7 @@ def test_silent_member_is_removed_after_the_session_timeout(harness: ConsumerGro
 
 
 def test_member_that_does_not_revoke_is_removed_after_the_rebalance_timeout(harness: ConsumerGroupHarness) -> None:
-    """It sends heartbeats, but never says that it gave up the partitions."""
+    """It sends heartbeats, but never confirms the revocation."""
     harness.join("a", rebalance_timeout_s=30.0)
     harness.join("b")
     harness.beat("a", 1)
@@ -344,7 +346,7 @@ def test_member_that_does_not_revoke_is_removed_after_the_rebalance_timeout(harn
 
 
 def test_revocation_in_time_ends_the_rebalance_timeout(harness: ConsumerGroupHarness) -> None:
-    """Nothing is due but the sessions."""
+    """Then only the session timeouts are pending."""
     harness.join("a", rebalance_timeout_s=30.0)
     harness.join("b")
     harness.beat("a", 1)
@@ -357,8 +359,8 @@ def test_revocation_in_time_ends_the_rebalance_timeout(harness: ConsumerGroupHar
 # --- static members --------------------------------------------------------------------------------------------------
 
 
-def test_static_member_comes_back_to_its_partitions(harness: ConsumerGroupHarness) -> None:
-    """Epoch -2: it leaves for a moment; under another member id it gets the same partitions without a new epoch."""
+def test_static_member_that_returns_gets_its_partitions_back(harness: ConsumerGroupHarness) -> None:
+    """Epoch -2 is a temporary leave; with a new member id it gets the same partitions, without a new epoch."""
     harness.join("a", instance_id="i")
     harness.join("b")
     harness.settle()
@@ -372,8 +374,8 @@ def test_static_member_comes_back_to_its_partitions(harness: ConsumerGroupHarnes
     refused(harness, MemberFenced, "a", 2, instance_id="i")
 
 
-def test_static_member_that_stays_away_is_removed(harness: ConsumerGroupHarness) -> None:
-    """Its partitions wait for it no longer than a session."""
+def test_static_member_that_does_not_return_is_removed(harness: ConsumerGroupHarness) -> None:
+    """Its partitions are reserved for one session timeout."""
     harness.join("a", instance_id="i")
     harness.beat("a", -2, instance_id="i")
 
@@ -382,8 +384,8 @@ def test_static_member_that_stays_away_is_removed(harness: ConsumerGroupHarness)
     assert harness.state() is GroupState.EMPTY
 
 
-def test_static_member_that_leaves_for_good_is_gone_at_once(harness: ConsumerGroupHarness) -> None:
-    """Epoch -1 with an instance id."""
+def test_static_member_that_leaves_permanently_is_removed_at_once(harness: ConsumerGroupHarness) -> None:
+    """Epoch -1 with an instance id means that the member leaves permanently."""
     harness.join("a", instance_id="i")
 
     harness.beat("a", -1, instance_id="i")
@@ -392,8 +394,8 @@ def test_static_member_that_leaves_for_good_is_gone_at_once(harness: ConsumerGro
     assert harness.join("b", instance_id="i").epoch == 3
 
 
-def test_used_instance_id_is_not_taken_over(harness: ConsumerGroupHarness) -> None:
-    """UNRELEASED_INSTANCE_ID as long as the other member has not left; its own owner may join again."""
+def test_instance_id_in_use_cannot_be_taken_over(harness: ConsumerGroupHarness) -> None:
+    """UNRELEASED_INSTANCE_ID is returned until the other member has left; its owner may join again."""
     harness.join("a", instance_id="i")
 
     with pytest.raises(UnreleasedInstance) as refusal:
@@ -404,8 +406,8 @@ def test_used_instance_id_is_not_taken_over(harness: ConsumerGroupHarness) -> No
     refused(harness, UnknownMember, "x", 1, instance_id="other")
 
 
-def test_static_member_that_left_while_revoking_frees_those_partitions(harness: ConsumerGroupHarness) -> None:
-    """It said goodbye, so it reads nothing any more."""
+def test_static_member_that_leaves_during_a_revocation_frees_those_partitions(harness: ConsumerGroupHarness) -> None:
+    """It has left, so it reads nothing any more."""
     harness.join("a", instance_id="i")
     harness.join("b")
     harness.beat("a", 1, instance_id="i")
@@ -415,8 +417,8 @@ def test_static_member_that_left_while_revoking_frees_those_partitions(harness: 
     assert harness.own("b").assignment == partitions(harness, 2, 3)
 
 
-def test_static_member_with_a_regex_comes_back(harness: ConsumerGroupHarness) -> None:
-    """What is still to be evaluated follows it to its new id."""
+def test_static_member_with_a_regex_returns(harness: ConsumerGroupHarness) -> None:
+    """The pending evaluation of its expression is moved to its new member id."""
     harness.join("a", instance_id="i", regex="t")
     harness.topics.put("u", 1)
     harness.beat("a", -2, instance_id="i")
@@ -429,7 +431,7 @@ def test_static_member_with_a_regex_comes_back(harness: ConsumerGroupHarness) ->
 
 
 def test_commits_need_the_current_epoch(harness: ConsumerGroupHarness) -> None:
-    """STALE_MEMBER_EPOCH and UNKNOWN_MEMBER_ID; outsiders commit while there are no members."""
+    """The errors are STALE_MEMBER_EPOCH and UNKNOWN_MEMBER_ID; other clients may commit while the group is empty."""
     require_commit(harness.group, "", None, -1)
     harness.join("a")
 
@@ -442,7 +444,7 @@ def test_commits_need_the_current_epoch(harness: ConsumerGroupHarness) -> None:
     assert (stale.value.epoch, stale.value.current) == (0, 1)
 
 
-def test_commit_of_an_older_epoch_is_taken_for_partitions_held_ever_since(harness: ConsumerGroupHarness) -> None:
+def test_commit_with_an_older_epoch_is_accepted_for_partitions_held_since_then(harness: ConsumerGroupHarness) -> None:
     """KIP-1251: the epoch may change during a commit; a member cannot commit for partitions that it gave up."""
     harness.join("a")
     harness.join("b")
@@ -462,8 +464,8 @@ def test_commit_of_an_older_epoch_is_taken_for_partitions_held_ever_since(harnes
         require_commit(harness.group, "a", None, 3, [("t", kept)])
 
 
-def test_fetching_offsets_needs_the_current_epoch_of_a_named_member(harness: ConsumerGroupHarness) -> None:
-    """Requests of administrators have no member and are always answered."""
+def test_fetching_offsets_as_a_member_needs_the_current_epoch(harness: ConsumerGroupHarness) -> None:
+    """Requests of administrators name no member and are always answered."""
     harness.join("a")
 
     require_fetch(harness.group, None, -1)
@@ -477,8 +479,8 @@ def test_fetching_offsets_needs_the_current_epoch_of_a_named_member(harness: Con
 # --- durability ------------------------------------------------------------------------------------------------------
 
 
-def test_answers_wait_for_the_disk(harness: ConsumerGroupHarness) -> None:
-    """One write at a time; what changed meanwhile is covered by the next one."""
+def test_answers_wait_until_the_state_is_durable(harness: ConsumerGroupHarness) -> None:
+    """There is one write at a time; later changes are covered by the next write."""
     harness.holds = True
     first = harness.send(join_of("a"))
     second = harness.send(join_of("b"))
@@ -493,7 +495,7 @@ def test_answers_wait_for_the_disk(harness: ConsumerGroupHarness) -> None:
 
 
 def test_heartbeat_without_changes_writes_nothing(harness: ConsumerGroupHarness) -> None:
-    """A stable group costs no disk."""
+    """A stable group causes no disk writes."""
     harness.join("a")
     written = harness.kept
 
@@ -503,8 +505,8 @@ def test_heartbeat_without_changes_writes_nothing(harness: ConsumerGroupHarness)
     assert harness.kept == written
 
 
-def test_disk_that_refuses_makes_the_member_try_again(harness: ConsumerGroupHarness) -> None:
-    """COORDINATOR_NOT_AVAILABLE, and the next heartbeat is answered only when everything is durable."""
+def test_failed_write_makes_the_member_try_again(harness: ConsumerGroupHarness) -> None:
+    """The answer is COORDINATOR_NOT_AVAILABLE, and the next heartbeat is answered only when everything is durable."""
     harness.keep_refusal = StorageFull("full")
     (answer,) = harness.send(join_of("a"))
     assert isinstance(answer, CoordinatorUnavailable)
@@ -516,8 +518,8 @@ def test_disk_that_refuses_makes_the_member_try_again(harness: ConsumerGroupHarn
     assert harness.beat("a", 1).epoch == 1
 
 
-def test_dead_group_answers_nobody(harness: ConsumerGroupHarness) -> None:
-    """A client that comes while a group is deleted tries again."""
+def test_deleted_group_refuses_every_request(harness: ConsumerGroupHarness) -> None:
+    """A client whose request arrives during the deletion tries again."""
     harness.group.die()
 
     with pytest.raises(CoordinatorUnavailable):
@@ -525,10 +527,10 @@ def test_dead_group_answers_nobody(harness: ConsumerGroupHarness) -> None:
     assert harness.state() is GroupState.DEAD
 
 
-def test_members_that_join_at_once_share_one_target(
+def test_members_that_join_at_the_same_time_share_one_target(
     harness: ConsumerGroupHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A target is computed from all members: one for each of many that start together takes quadratic time."""
+    """The target is computed from all members: one computation for each new member would take quadratic time."""
     computed: list[int] = []
     assign = ConsumerGroup._assign
 
@@ -543,7 +545,8 @@ def test_members_that_join_at_once_share_one_target(
     answered = sum(map(len, answers))
     harness.release_writes()
 
-    # The first computed a target alone. A hundred of the others go on in one turn, and wait for the next write.
+    # The first member computed a target alone. A hundred of the others continue in one turn and wait for the next
+    # write.
     assert answered == 1
 
     assert computed == [1, 200]
@@ -552,8 +555,8 @@ def test_members_that_join_at_once_share_one_target(
     assert harness.kept == 3
 
 
-def test_member_that_leaves_while_its_join_waits_is_unknown(harness: ConsumerGroupHarness) -> None:
-    """It is answered like any heartbeat of a member that is gone; the others get their target."""
+def test_member_that_leaves_while_its_join_waits_gets_an_unknown_member_error(harness: ConsumerGroupHarness) -> None:
+    """Its join is answered like any heartbeat of a removed member; the others get their target."""
     harness.holds = True
     first, gone, last = (harness.send(join_of(member_id)) for member_id in ("a", "b", "c"))
     left = harness.send(Heartbeat(member_id="b", epoch=-1))
@@ -564,8 +567,8 @@ def test_member_that_leaves_while_its_join_waits_is_unknown(harness: ConsumerGro
     assert set(harness.group.members) == {"a", "c"}
 
 
-def test_join_that_waits_is_refused_when_the_group_is_replaced(harness: ConsumerGroupHarness) -> None:
-    """The client tries again and meets the group that took its place."""
+def test_waiting_join_is_refused_when_the_group_is_replaced(harness: ConsumerGroupHarness) -> None:
+    """The client tries again and reaches the new group."""
     harness.holds = True
     harness.send(join_of("a"))
     waiting = harness.send(join_of("b"))

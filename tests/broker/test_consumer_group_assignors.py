@@ -1,4 +1,4 @@
-"""The assignors of consumer groups: complete, fair, and sticky."""
+"""The assignors of consumer groups: every partition is assigned, evenly, and with few moves."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,7 +26,7 @@ def parts(topic: str, *numbers: int) -> Assignment:
 
 @st.composite
 def groups(draw: st.DrawFn) -> tuple[dict[str, MemberSpec], dict[str, int]]:
-    """Members with any subscriptions, and previous targets that an assignor could have made earlier."""
+    """Members with any subscriptions, and previous targets that an assignor could have produced."""
     counts = {topic: draw(st.integers(0, 7)) for topic in TOPICS}
     subscriptions = draw(
         st.one_of(
@@ -35,7 +35,7 @@ def groups(draw: st.DrawFn) -> tuple[dict[str, MemberSpec], dict[str, int]]:
         )
     )
     names = [f"m{number}" for number in range(len(subscriptions))]
-    # Some partitions of before are gone and some members had topics that they do not want any more.
+    # Some previous partitions no longer exist, and some members no longer subscribe to their topics.
     owners = {
         TopicPartition(topic, number): draw(st.sampled_from([None, *names])) for topic in TOPICS for number in range(9)
     }
@@ -67,10 +67,10 @@ def test_every_wanted_partition_has_exactly_one_subscriber(
 
 
 @given(groups())
-def test_uniform_leaves_nobody_with_two_more_than_another_could_take(
+def test_uniform_assignment_is_balanced(
     group: tuple[dict[str, MemberSpec], dict[str, int]],
 ) -> None:
-    """Balance: no partition could move to a subscriber of its topic that has at least two fewer."""
+    """No partition could move to a subscriber of its topic that has at least two partitions fewer."""
     members, counts = group
 
     assigned = assign_uniformly(members, counts)
@@ -83,8 +83,10 @@ def test_uniform_leaves_nobody_with_two_more_than_another_could_take(
 
 
 @given(groups())
-def test_uniform_changes_nothing_that_is_balanced(group: tuple[dict[str, MemberSpec], dict[str, int]]) -> None:
-    """The same members and topics give the same targets: a heartbeat moves no partition."""
+def test_uniform_assignment_does_not_change_a_balanced_group(
+    group: tuple[dict[str, MemberSpec], dict[str, int]],
+) -> None:
+    """The same members and topics give the same targets, so a heartbeat moves no partition."""
     members, counts = group
     first = assign_uniformly(members, counts)
     after = {
@@ -96,8 +98,8 @@ def test_uniform_changes_nothing_that_is_balanced(group: tuple[dict[str, MemberS
 
 
 @given(st.integers(1, 8), st.integers(0, 40))
-def test_uniform_moves_as_little_as_possible_for_a_newcomer(count: int, partitions: int) -> None:
-    """Nobody gets a partition from another old member: all moves go to the newcomer."""
+def test_uniform_assignment_moves_partitions_only_to_a_new_member(count: int, partitions: int) -> None:
+    """No old member gets a partition of another old member."""
     old = assign_uniformly({f"m{n}": spec("x") for n in range(count)}, {"x": partitions})
     members = {name: spec("x", previous=share) for name, share in old.items()} | {"new": spec("x")}
 
@@ -107,7 +109,7 @@ def test_uniform_moves_as_little_as_possible_for_a_newcomer(count: int, partitio
     assert len(new["new"]) == partitions // (count + 1)
 
 
-def test_range_gives_contiguous_and_equal_ranges() -> None:
+def test_range_assignment_is_contiguous_and_equal() -> None:
     """Partition n of every topic goes to the same member, so that streams can be joined."""
     members = {"b": spec("x", "y"), "a": spec("x", "y"), "c": spec("x")}
 
@@ -119,7 +121,7 @@ def test_range_gives_contiguous_and_equal_ranges() -> None:
 
 
 def test_range_orders_static_members_by_instance_id() -> None:
-    """A restart under another member id keeps its range."""
+    """After a restart with another member id, a static member keeps its range."""
     members = {"z": spec("x", instance_id="1"), "a": spec("x", instance_id="2"), "m": spec("x")}
 
     assigned = assign_ranges(members, {"x": 3})
@@ -127,13 +129,13 @@ def test_range_orders_static_members_by_instance_id() -> None:
     assert (assigned["z"], assigned["a"], assigned["m"]) == (parts("x", 0), parts("x", 1), parts("x", 2))
 
 
-def test_nobody_is_assigned_nothing() -> None:
-    """An empty group has no target."""
+def test_group_without_members_has_an_empty_target() -> None:
+    """There is no member that could be assigned a partition."""
     assert [assign({}, {"x": 3}) for assign in ASSIGNORS.values()] == [{}, {}]
 
 
-def test_most_votes_elect_the_assignor() -> None:
-    """Without a vote it is uniform; a tie is decided by name, so that it does not change."""
+def test_assignor_with_most_votes_is_chosen() -> None:
+    """Without votes it is uniform; a tie is decided by name, so that the result is stable."""
     assert elect([]) == elect([None]) == "uniform"
     assert elect(["range", None, "uniform", "range"]) == "range"
     assert elect(["uniform", "range"]) == "range"
@@ -144,10 +146,10 @@ def test_most_votes_elect_the_assignor() -> None:
     st.lists(st.integers(0, 5), min_size=1, max_size=12),
     st.lists(st.tuples(st.integers(0, 11), st.integers(-2, 2)), max_size=40),
 )
-def test_the_least_loaded_member_is_found_without_a_look_at_each(
+def test_least_loaded_member_is_found_without_visiting_all_members(
     loads: list[int], changes: list[tuple[int, int]]
 ) -> None:
-    """The first of the least loaded, as a search through all of them finds it."""
+    """The result is the same as that of a search through all members."""
     members = [f"m{number}" for number in range(len(loads))]
     current = dict(zip(members, loads, strict=True))
     idle = _LeastLoaded(members, current)

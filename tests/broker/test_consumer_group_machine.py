@@ -1,4 +1,4 @@
-"""Consumer groups under any order of events: no partition ever has two owners, and a stable group reads everything."""
+"""Consumer groups under random operations: no partition has two owners, and a stable group reads every partition."""
 
 from typing import Any
 
@@ -26,22 +26,24 @@ class Client:
         self.reads: Assignment = NOTHING
         self.assigned: Assignment = NOTHING
         self.topics: frozenset[str] = frozenset()
-        # After a lost answer it sends a full heartbeat, and gets a full answer.
+        # After a lost answer the client sends a full heartbeat, and gets a full answer.
         self.has_missed = False
 
-    def hear(self, answer: HeartbeatAnswer) -> None:
+    def on_answer(self, answer: HeartbeatAnswer) -> None:
         self.epoch = answer.epoch
         if answer.assignment is not None:
             self.assigned = answer.assignment
-            # New partitions are read at once; lost ones only until it has reacted.
+            # It reads new partitions at once, and lost ones until it has revoked them.
             self.reads |= answer.assignment
 
-    def react(self) -> None:
+    def revoke_lost_partitions(self) -> None:
         self.reads = self.assigned
 
 
 class ConsumerGroupMachine(RuleBasedStateMachine):
-    """Members join, heartbeat, lose answers, leave, and fall silent, while topics come, grow and go."""
+    """Members join, send heartbeats, lose answers, leave and become silent, while topics are created, extended and
+    deleted.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +58,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     def join(self, name: str, topics: frozenset[str], assignor: str | None) -> None:
         client = self.clients[name] = Client(name)
         client.topics = topics
-        client.hear(self.harness.join(name, topics=topics, assignor=assignor))
+        client.on_answer(self.harness.join(name, topics=topics, assignor=assignor))
 
     @rule(name=st.sampled_from(NAMES), is_lost=st.booleans())
     @precondition(lambda self: self.clients)
@@ -64,7 +66,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         client = self.clients.get(name)
         if client is None:
             return
-        client.react()
+        client.revoke_lost_partitions()
         self._send(client, is_lost=is_lost, owned=client.reads)
 
     @rule(name=st.sampled_from(NAMES), topics=st.sampled_from(SUBSCRIPTIONS))
@@ -81,13 +83,13 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         try:
             (answer,) = self.harness.send(Heartbeat(member_id=client.member_id, epoch=client.epoch, **more))
         except (FencedMemberEpoch, UnknownMember):
-            # It gives everything up and joins again.
+            # The client gives up all partitions and joins again.
             del self.clients[client.member_id]
             return
         assert not isinstance(answer, GroupRefused)
         client.has_missed = is_lost
         if not is_lost:
-            client.hear(answer)
+            client.on_answer(answer)
 
     @rule(name=st.sampled_from(NAMES))
     @precondition(lambda self: self.clients)
@@ -98,7 +100,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1.0, 20.0, 50.0]))
     def wait(self, seconds: float) -> None:
         self.harness.advance(seconds)
-        # Clients notice by themselves that they were silent for too long, and stop reading.
+        # Clients detect by themselves that their session has ended, and stop reading.
         for name in set(self.clients) - set(self.harness.group.members):
             del self.clients[name]
 
@@ -118,9 +120,9 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         """When all members send heartbeats, the group becomes stable and reads all subscribed partitions."""
         for _ in range(12):
             for client in list(self.clients.values()):
-                client.react()
+                client.revoke_lost_partitions()
                 self._send(client, is_lost=False, owned=client.reads)
-        # Members whose client is gone hold on until their session ends.
+        # Members whose client is gone keep their partitions until their session ends.
         if set(self.harness.group.members) == set(self.clients) and self.clients:
             group = self.harness.group
             assert all(member.is_reconciled(group.epoch) for member in group.members.values())

@@ -1,10 +1,10 @@
-"""Classic and consumer members in one group, and groups that change their type while they are read."""
+"""Classic and consumer members in one group, and groups that change their type while they are in use."""
 
 from typing import Any
 
 import pytest
 
-from broker.builders import NOW_MS, Bench
+from broker.builders import NOW_MS, BrokerHarness
 from broker.consumer_groups import ConsumerGroupHarness, TextEmbedded, Topics, a_classic_join
 from hubmere.broker.coordinator.consumer_group.assignments import NOTHING
 from hubmere.broker.coordinator.consumer_group.embedded import MalformedBytes, NoEmbeddedProtocol
@@ -46,7 +46,7 @@ def hand_over(harness: ConsumerGroupHarness) -> None:
 
 
 def test_classic_member_joins_a_consumer_group(harness: ConsumerGroupHarness) -> None:
-    """It is answered at once, is no leader, and gets partitions after the others have revoked them."""
+    """It is answered at once, is not the leader, and gets partitions after the others have revoked them."""
     joined = harness.classic_join()
     assert (joined.generation, joined.leader, joined.members, joined.protocol) == (2, "", (), "range")
     assert harness.sync(joined) == b""
@@ -62,15 +62,15 @@ def test_classic_member_joins_a_consumer_group(harness: ConsumerGroupHarness) ->
     assert harness.group.state is GroupState.STABLE
 
 
-def test_newcomer_gets_its_id_first(harness: ConsumerGroupHarness) -> None:
-    """KIP-394, as in a classic group."""
+def test_new_classic_member_gets_a_member_id_before_it_joins(harness: ConsumerGroupHarness) -> None:
+    """KIP-394 applies as in a classic group."""
     with pytest.raises(MemberIdRequired) as result:
         harness.classic_join(needs_known_id=True)
 
     assert harness.classic_join(result.value.member, needs_known_id=True).member_id == result.value.member
 
 
-def test_classic_member_that_owns_too_much_gives_it_up_first(harness: ConsumerGroupHarness) -> None:
+def test_classic_member_that_owns_too_many_partitions_revokes_them_first(harness: ConsumerGroupHarness) -> None:
     """A cooperative member gets the partitions that it keeps, revokes the rest and joins again."""
     joined = harness.classic_join()
     hand_over(harness)
@@ -89,8 +89,8 @@ def test_classic_member_that_owns_too_much_gives_it_up_first(harness: ConsumerGr
     assert (again.generation, done.generation, len(member.assigned), member.revoke_by) == (2, 3, 1, None)
 
 
-def test_sync_of_an_old_epoch_asks_to_join_again(harness: ConsumerGroupHarness) -> None:
-    """Another member came between join and sync."""
+def test_sync_with_an_old_epoch_is_answered_with_a_rebalance(harness: ConsumerGroupHarness) -> None:
+    """Another member has joined between its JoinGroup and SyncGroup."""
     joined = harness.classic_join()
     harness.join("b")
 
@@ -99,8 +99,10 @@ def test_sync_of_an_old_epoch_asks_to_join_again(harness: ConsumerGroupHarness) 
 
 
 @pytest.mark.parametrize("silence", ["sync", "rejoin", "session"])
-def test_classic_member_that_does_not_go_on_is_removed(harness: ConsumerGroupHarness, silence: str) -> None:
-    """It has the rebalance timeout to sync and to join again, and its own session timeout to be heard of."""
+def test_classic_member_that_does_not_finish_the_rebalance_is_removed(
+    harness: ConsumerGroupHarness, silence: str
+) -> None:
+    """It has its rebalance timeout to sync and to join again, and its session timeout for heartbeats."""
     joined = harness.classic_join()
     if silence != "sync":
         harness.sync(joined)
@@ -118,8 +120,8 @@ def test_classic_member_that_does_not_go_on_is_removed(harness: ConsumerGroupHar
     assert joined.member_id not in harness.group.members
 
 
-def test_classic_requests_of_strangers_are_refused(harness: ConsumerGroupHarness) -> None:
-    """Consumer members do not use the classic protocol; generations and protocols must match."""
+def test_invalid_classic_requests_are_refused(harness: ConsumerGroupHarness) -> None:
+    """Consumer members cannot use the classic protocol; generation and protocol must match."""
     joined = harness.classic_join(instance_id="i")
 
     with pytest.raises(UnknownMember):
@@ -142,7 +144,7 @@ def test_classic_requests_of_strangers_are_refused(harness: ConsumerGroupHarness
     "wish", [{"protocol_type": "connect"}, {"protocols": ()}, {"metadata": b"?"}, {"protocols": ("sticky",)}]
 )
 def test_classic_member_with_another_protocol_is_refused(harness: ConsumerGroupHarness, wish: dict[str, Any]) -> None:
-    """INCONSISTENT_GROUP_PROTOCOL: the group could not become a classic one again."""
+    """The answer is INCONSISTENT_GROUP_PROTOCOL, because the group could not become a classic group again."""
     harness.classic_join()
 
     with pytest.raises(InconsistentProtocol):
@@ -150,7 +152,7 @@ def test_classic_member_with_another_protocol_is_refused(harness: ConsumerGroupH
 
 
 def test_static_classic_member_is_replaced_and_removed_by_its_instance_id(harness: ConsumerGroupHarness) -> None:
-    """A restarted process takes over; an administrator removes it without knowing its member id."""
+    """A restarted process takes over the instance id; an administrator removes it without its member id."""
     first = harness.classic_join(instance_id="i", protocols=("sticky",))
     second = harness.classic_join(instance_id="i")
     assert first.member_id != second.member_id
@@ -175,8 +177,8 @@ def test_static_member_changes_from_classic_to_consumer(harness: ConsumerGroupHa
     assert harness.group.members["c"].classic is None
 
 
-def test_classic_member_reads_only_what_it_may(harness: ConsumerGroupHarness) -> None:
-    """The coordinator does not assign what fetch would refuse."""
+def test_classic_member_is_assigned_only_hubs_that_it_may_read(harness: ConsumerGroupHarness) -> None:
+    """The coordinator does not assign partitions whose fetch would be refused."""
     joined = harness.classic_join(topics="t,u", may_read=lambda name: name == "u")
 
     assert harness.group.members[joined.member_id].subscription.topics == {"u"}
@@ -188,8 +190,8 @@ def test_classic_member_reads_only_what_it_may(harness: ConsumerGroupHarness) ->
 class GroupsHarness:
     """All groups of a namespace on a real catalog."""
 
-    def __init__(self, bench: Bench, **more: Any) -> None:
-        self.bench = bench
+    def __init__(self, broker_harness: BrokerHarness, **more: Any) -> None:
+        self.broker_harness = broker_harness
         self.now = 0.0
         self.topics = more.pop("topics", None) or Topics(t=4)
         self.more = more
@@ -198,7 +200,7 @@ class GroupsHarness:
     def open(self) -> Groups:
         return Groups(
             "hubmere",
-            self.bench.catalog,
+            self.broker_harness.catalog,
             now=self.now,
             initial_delay_s=0.0,
             topics=self.topics,
@@ -210,8 +212,8 @@ class GroupsHarness:
         self.groups = self.open()
 
     def done(self, answers: list[Any]) -> Any:
-        self.bench.catalog.apply()
-        self.bench.turn.run()
+        self.broker_harness.catalog.apply()
+        self.broker_harness.turn.run()
         (answer,) = answers
         return answer
 
@@ -254,12 +256,12 @@ class GroupsHarness:
 
 
 @pytest.fixture
-def groups_harness(bench: Bench) -> GroupsHarness:
-    return GroupsHarness(bench)
+def groups_harness(broker_harness: BrokerHarness) -> GroupsHarness:
+    return GroupsHarness(broker_harness)
 
 
 def test_consumer_member_turns_a_classic_group_into_a_consumer_group(groups_harness: GroupsHarness) -> None:
-    """Online upgrade: the classic member reads on until it has given up its half."""
+    """Online upgrade: the classic member continues to read until it has revoked its half."""
     joined = groups_harness.a_classic_group()
 
     newcomer = groups_harness.join("c")
@@ -274,9 +276,9 @@ def test_consumer_member_turns_a_classic_group_into_a_consumer_group(groups_harn
     assert (len(kept.split(b",")), len(answer.assignment)) == (2, 2)
 
 
-def test_waiting_classic_members_are_asked_to_join_again(bench: Bench) -> None:
-    """A join that waits for others is not left without an answer when the group changes its type."""
-    groups_harness = GroupsHarness(bench)
+def test_waiting_classic_members_are_asked_to_join_again(broker_harness: BrokerHarness) -> None:
+    """A waiting join is answered when the group changes its type."""
+    groups_harness = GroupsHarness(broker_harness)
     first = groups_harness.a_classic_group()
     waiting: list[Any] = []
     groups_harness.groups.join("g", a_classic_join("", client_id="late"), groups_harness.now, NOW_MS, waiting.append)
@@ -290,7 +292,7 @@ def test_waiting_classic_members_are_asked_to_join_again(bench: Bench) -> None:
     assert first.member_id in {member.member_id for member in groups_harness.groups.describe_consumers("g").members}
 
 
-def test_last_consumer_member_that_leaves_makes_it_a_classic_group(groups_harness: GroupsHarness) -> None:
+def test_group_becomes_classic_when_its_last_consumer_member_leaves(groups_harness: GroupsHarness) -> None:
     """Online downgrade: the classic members rebalance among themselves, in a later generation."""
     groups_harness.join("c")
     joined = groups_harness.classic_join()
@@ -306,7 +308,7 @@ def test_last_consumer_member_that_leaves_makes_it_a_classic_group(groups_harnes
     assert groups_harness.classic_sync(again, **{joined.member_id: b"t:0"}) == b"t:0"
 
 
-def test_silent_last_consumer_member_makes_it_a_classic_group(groups_harness: GroupsHarness) -> None:
+def test_group_becomes_classic_when_its_last_consumer_member_is_silent(groups_harness: GroupsHarness) -> None:
     """The session timeout has the same effect as leaving."""
     groups_harness.join("c")
     joined = groups_harness.classic_join(session_timeout_s=300.0, rebalance_timeout_s=300.0)
@@ -320,10 +322,10 @@ def test_silent_last_consumer_member_makes_it_a_classic_group(groups_harness: Gr
     assert groups_harness.type() is GroupType.CLASSIC
 
 
-def test_static_classic_member_that_takes_over_the_last_consumer_makes_it_a_classic_group(
+def test_group_becomes_classic_when_a_static_classic_member_replaces_its_last_consumer_member(
     groups_harness: GroupsHarness,
 ) -> None:
-    """A rolling restart back to the classic protocol."""
+    """This happens in a rolling restart back to the classic protocol."""
     groups_harness.join("c", instance_id="i")
 
     groups_harness.classic_join(instance_id="i")
@@ -331,7 +333,7 @@ def test_static_classic_member_that_takes_over_the_last_consumer_makes_it_a_clas
     assert groups_harness.type() is GroupType.CLASSIC
 
 
-def test_empty_groups_take_whichever_protocol_comes(groups_harness: GroupsHarness) -> None:
+def test_empty_group_accepts_either_protocol(groups_harness: GroupsHarness) -> None:
     """Committed offsets stay; generations and epochs continue."""
     groups_harness.join("c")
     groups_harness.beat("c", -1)
@@ -345,8 +347,8 @@ def test_empty_groups_take_whichever_protocol_comes(groups_harness: GroupsHarnes
 
 
 @pytest.mark.parametrize("wish", [{"protocol_type": "connect"}, {"metadata": b"?"}])
-def test_group_of_others_is_no_consumer_group(groups_harness: GroupsHarness, wish: dict[str, Any]) -> None:
-    """GROUP_ID_NOT_FOUND, and the members of the group notice nothing."""
+def test_group_with_another_protocol_type_is_not_upgraded(groups_harness: GroupsHarness, wish: dict[str, Any]) -> None:
+    """The answer is GROUP_ID_NOT_FOUND, and the members of the group are not affected."""
     joined = groups_harness.a_classic_group(**wish)
 
     with pytest.raises(NotConsumerGroup):
@@ -355,8 +357,8 @@ def test_group_of_others_is_no_consumer_group(groups_harness: GroupsHarness, wis
     groups_harness.groups.heartbeat("g", joined.member_id, None, joined.generation, groups_harness.now)
 
 
-def test_members_with_unreadable_assignments_are_not_upgraded(groups_harness: GroupsHarness) -> None:
-    """Their partitions are unknown."""
+def test_group_with_unreadable_assignments_is_not_upgraded(groups_harness: GroupsHarness) -> None:
+    """The partitions of its members are unknown."""
     joined = groups_harness.classic_join()
     groups_harness.classic_sync(joined, **{joined.member_id: b"?"})
 
@@ -364,8 +366,8 @@ def test_members_with_unreadable_assignments_are_not_upgraded(groups_harness: Gr
         groups_harness.join("c")
 
 
-def test_partition_with_two_classic_owners_has_one_after_the_upgrade(groups_harness: GroupsHarness) -> None:
-    """A classic leader may err; a consumer group never has two owners."""
+def test_partition_with_two_classic_owners_has_one_owner_after_the_upgrade(groups_harness: GroupsHarness) -> None:
+    """A classic leader can make a mistake; a consumer group never has two owners of a partition."""
     first = groups_harness.classic_join()
     waiting: list[Any] = []
     groups_harness.groups.join("g", a_classic_join(""), groups_harness.now, NOW_MS, waiting.append)
@@ -382,9 +384,9 @@ def test_partition_with_two_classic_owners_has_one_after_the_upgrade(groups_harn
     assert (len(members[first.member_id].assigned), len(members[second.member_id].assigned)) == (1, 1)
 
 
-def test_refused_consumer_member_leaves_a_classic_group_alone(bench: Bench) -> None:
-    """Nothing is upgraded for a heartbeat that is refused."""
-    groups_harness = GroupsHarness(bench, config=ConsumerGroupConfig(max_size=1))
+def test_refused_consumer_member_does_not_change_a_classic_group(broker_harness: BrokerHarness) -> None:
+    """A heartbeat that is refused upgrades nothing."""
+    groups_harness = GroupsHarness(broker_harness, config=ConsumerGroupConfig(max_size=1))
     groups_harness.a_classic_group()
 
     with pytest.raises(InvalidHeartbeat):
@@ -399,7 +401,7 @@ def test_refused_consumer_member_leaves_a_classic_group_alone(bench: Bench) -> N
     assert groups_harness.type() is GroupType.CLASSIC
 
 
-def test_unknown_group_is_not_made_by_a_member_that_does_not_join(groups_harness: GroupsHarness) -> None:
+def test_unknown_group_is_not_created_by_a_member_that_does_not_join(groups_harness: GroupsHarness) -> None:
     """An unknown member has to join again."""
     with pytest.raises(UnknownMember):
         groups_harness.beat("c", 3)
@@ -409,8 +411,8 @@ def test_unknown_group_is_not_made_by_a_member_that_does_not_join(groups_harness
         groups_harness.groups.describe_consumers("g")
 
 
-def test_groups_are_bounded(groups_harness: GroupsHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As classic groups are."""
+def test_number_of_groups_is_limited(groups_harness: GroupsHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is that of classic groups."""
     monkeypatch.setattr("hubmere.broker.coordinator.groups.MAX_GROUPS", 0)
 
     with pytest.raises(LimitReached):
@@ -435,8 +437,8 @@ def test_consumer_group_survives_a_restart(groups_harness: GroupsHarness) -> Non
     groups_harness.groups.require_commit("g", joined.member_id, None, joined.generation, groups_harness.now)
 
 
-def test_revocation_that_was_under_way_goes_on_after_a_restart(groups_harness: GroupsHarness) -> None:
-    """The member still has to give up its partitions, and has its time for it."""
+def test_unfinished_revocation_continues_after_a_restart(groups_harness: GroupsHarness) -> None:
+    """The member still has to revoke its partitions, within its rebalance timeout."""
     groups_harness.join("a")
     groups_harness.join("b")
     groups_harness.beat("a", 1)
@@ -450,8 +452,8 @@ def test_revocation_that_was_under_way_goes_on_after_a_restart(groups_harness: G
     assert (given is not None and len(given)) == 2
 
 
-def test_topics_that_changed_before_a_restart_are_noticed_after_it(groups_harness: GroupsHarness) -> None:
-    """The group remembers which topics its target was made for."""
+def test_topics_that_changed_during_a_restart_are_detected(groups_harness: GroupsHarness) -> None:
+    """The group stores the topics for which its target was computed."""
     groups_harness.join("a")
     groups_harness.topics.put("t", 6)
 
@@ -461,8 +463,8 @@ def test_topics_that_changed_before_a_restart_are_noticed_after_it(groups_harnes
     assert (answer.epoch, len(answer.assignment or ())) == (2, 6)
 
 
-def test_regex_waits_after_a_restart_until_the_member_is_heard_of(groups_harness: GroupsHarness) -> None:
-    """Only then the rights of the member are known; meanwhile it keeps the topics that matched before."""
+def test_regex_is_evaluated_after_a_restart_when_its_member_sends_a_heartbeat(groups_harness: GroupsHarness) -> None:
+    """Before that the member's rights are unknown; meanwhile it keeps the topics that matched before."""
     groups_harness.join("a", topics=frozenset(), regex="t.*")
     groups_harness.join("b")
     groups_harness.topics.put("t2", 1)
@@ -475,8 +477,8 @@ def test_regex_waits_after_a_restart_until_the_member_is_heard_of(groups_harness
     assert groups_harness.groups.find("g").subscribed_names() == {"t", "t2"}  # type: ignore[union-attr]
 
 
-def test_lists_and_descriptions_tell_the_type(groups_harness: GroupsHarness) -> None:
-    """Kafka's tools choose by it how to describe a group."""
+def test_lists_and_descriptions_contain_the_type_of_a_group(groups_harness: GroupsHarness) -> None:
+    """Kafka's tools decide by the type how to describe a group."""
     groups_harness.join("a")
 
     (listed,) = groups_harness.groups.list()
@@ -488,7 +490,7 @@ def test_lists_and_descriptions_tell_the_type(groups_harness: GroupsHarness) -> 
 
 
 def test_empty_consumer_group_is_deleted(groups_harness: GroupsHarness) -> None:
-    """And one with members is not."""
+    """A group with members is not deleted."""
     groups_harness.join("a")
     groups_harness.beat("a", -1)
     outcome: list[Any] = []
@@ -499,8 +501,8 @@ def test_empty_consumer_group_is_deleted(groups_harness: GroupsHarness) -> None:
     assert (groups_harness.groups.find("g"), groups_harness.groups.list()) == (None, [])
 
 
-def test_classic_members_of_a_consumer_group_come_and_go(groups_harness: GroupsHarness) -> None:
-    """The consumer members stay a consumer group."""
+def test_classic_members_can_join_and_leave_a_consumer_group(groups_harness: GroupsHarness) -> None:
+    """The group stays a consumer group while it has consumer members."""
     groups_harness.join("a")
     joined = groups_harness.classic_join()
 
@@ -512,17 +514,17 @@ def test_classic_members_of_a_consumer_group_come_and_go(groups_harness: GroupsH
     )
 
 
-def test_offsets_of_unknown_groups_need_no_member(groups_harness: GroupsHarness) -> None:
-    """Nothing was committed; a classic group does not ask who fetches."""
+def test_offsets_of_an_unknown_group_can_be_fetched_without_a_member(groups_harness: GroupsHarness) -> None:
+    """Nothing was committed, and a classic group does not check who fetches."""
     groups_harness.groups.require_fetch("g", "a", 3)
     groups_harness.a_classic_group()
 
     groups_harness.groups.require_fetch("g", "a", 3)
 
 
-def test_broker_without_a_kafka_endpoint_cannot_mix_protocols(bench: Bench) -> None:
-    """What classic consumers embed is not known there, and there are no topics."""
-    groups = Groups("hubmere", bench.catalog, now=0.0)
+def test_broker_without_a_kafka_endpoint_cannot_mix_protocols(broker_harness: BrokerHarness) -> None:
+    """Without the endpoint, the format of classic subscriptions is unknown, and there are no topics."""
+    groups = Groups("hubmere", broker_harness.catalog, now=0.0)
     answers: list[Any] = []
     beat = Heartbeat(
         member_id="a", epoch=0, rebalance_timeout_s=1.0, regex=".*", topics=frozenset({"t"}), owned=NOTHING
@@ -532,8 +534,8 @@ def test_broker_without_a_kafka_endpoint_cannot_mix_protocols(bench: Bench) -> N
     with pytest.raises(InconsistentProtocol):
         groups.join("g", a_classic_join(), 0.0, NOW_MS, answers.append)
 
-    bench.catalog.apply()
-    bench.turn.run()
+    broker_harness.catalog.apply()
+    broker_harness.turn.run()
     assert [answer.assignment for answer in answers] == [NOTHING]
     assert groups.describe("g").members[0].assignment == b""
     with pytest.raises(MalformedBytes):

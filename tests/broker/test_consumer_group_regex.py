@@ -1,4 +1,4 @@
-"""Subscriptions by regular expression: in slices, so that no expression holds up the node."""
+"""Subscriptions by regular expression are evaluated in slices, so that no expression blocks the node."""
 
 import sys
 
@@ -17,7 +17,7 @@ def many_topics(count: int) -> Topics:
 
 
 def test_slow_expression_is_evaluated_in_slices() -> None:
-    """Each slice does a bounded amount of work; the result is complete in the end."""
+    """Each slice does a bounded amount of work, and the final result is complete."""
     topics = many_topics(50)
     resolver = RegexResolver(topics)
     slow = "(.*.*.*a){100}.*"
@@ -28,20 +28,20 @@ def test_slow_expression_is_evaluated_in_slices() -> None:
         slices += 1
 
     assert (len(matched), slices > 10) == (50, True)
-    # Known until topics change, without any work.
+    # The result is known until topics change, without any further work.
     assert resolver.matches("g", slow) == matched
 
 
-def test_spent_allowance_is_shared_by_all_expressions() -> None:
-    """Many groups with slow expressions together do no more work in a turn than one."""
+def test_allowance_of_a_turn_is_shared_by_all_expressions() -> None:
+    """Many groups with slow expressions together do no more work in a turn than one group."""
     resolver = RegexResolver(many_topics(50))
     assert resolver.matches("g", "(.*.*.*a){100}.*") is None
 
     assert resolver.matches("g", "x") is None
 
 
-def test_topics_that_change_meanwhile_begin_the_evaluation_anew() -> None:
-    """The result is that of the topics as they are."""
+def test_topics_that_change_during_an_evaluation_restart_it() -> None:
+    """The result is that of the current topics."""
     topics = Topics(a=1)
     resolver = RegexResolver(topics)
     assert resolver.matches("g", "a|b") == frozenset({"a"})
@@ -51,8 +51,8 @@ def test_topics_that_change_meanwhile_begin_the_evaluation_anew() -> None:
     assert resolver.matches("g", "a|b") == frozenset({"a", "b"})
 
 
-def test_forgotten_expression_is_compiled_again() -> None:
-    """Compiled expressions are bounded in number."""
+def test_dropped_expression_is_compiled_again() -> None:
+    """The number of compiled expressions is limited."""
     resolver = RegexResolver(Topics(a=1))
     for number in range(MAX_KEPT_PATTERNS + 1):
         resolver.require_valid("g", f"a{{{number + 1}}}")
@@ -61,8 +61,8 @@ def test_forgotten_expression_is_compiled_again() -> None:
     assert resolver.matches("g", "a{1}") == frozenset({"a"})
 
 
-def test_group_goes_on_with_an_expression_when_it_is_due() -> None:
-    """The member is answered at once without partitions, and hears of them when they are known."""
+def test_pending_evaluation_of_a_group_continues_at_its_deadline() -> None:
+    """The member is answered at once without partitions, and gets them when they are known."""
     harness = ConsumerGroupHarness(many_topics(40))
     answer = harness.join("a", regex="(.*.*.*a){50}.*")
     assert (answer.assignment, harness.group.subscribed_names()) == (frozenset(), frozenset())
@@ -76,15 +76,15 @@ def test_group_goes_on_with_an_expression_when_it_is_due() -> None:
     assert harness.own("a").assignment == harness.topics.all()
 
 
-def test_slice_covers_ordinary_expressions_at_once() -> None:
-    """A thousand topics and a usual expression need no second turn."""
+def test_ordinary_expression_is_evaluated_in_one_slice() -> None:
+    """A thousand topics and a usual expression need one turn."""
     names = 1000 * len("orders-eu-west-0000")
 
     assert names * 15 < SLICE
 
 
-def test_node_without_an_engine_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there is no wheel of google-re2, names still work."""
+def test_node_without_re2_refuses_expressions_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Subscriptions by name still work where google-re2 is not installed."""
     monkeypatch.setitem(sys.modules, "re2", None)
 
     with pytest.raises(InvalidRegex, match="google-re2"):

@@ -1,8 +1,8 @@
-"""All Kafka groups of one namespace: found by id, persisted in the catalog, and woken at their deadlines."""
+"""All Kafka groups of one namespace: they are found by id, stored in the catalog, and advanced at their deadlines."""
 
 import pytest
 
-from broker.builders import NOW_MS, Bench
+from broker.builders import NOW_MS, BrokerHarness
 from broker.classic_groups import a_join, joined_and_synced, settle
 from hubmere.broker.coordinator.deadlines import Deadlines
 from hubmere.broker.coordinator.groups import MAX_ADVANCED, Groups
@@ -20,28 +20,28 @@ from hubmere.model.errors import Refusal
 
 
 @pytest.mark.parametrize("session_ms", [5_999, 300_001])
-def test_session_timeout_has_bounds(bench: Bench, session_ms: int) -> None:
+def test_session_timeout_outside_of_the_limits_is_refused(harness: BrokerHarness, session_ms: int) -> None:
     """Reference check 37."""
-    groups = Groups("hubmere", bench.catalog, now=0.0)
+    groups = Groups("hubmere", harness.catalog, now=0.0)
 
     with pytest.raises(SessionTimeoutOutOfRange):
         groups.join("g", a_join(session_timeout_s=session_ms / 1000), 0.0, NOW_MS, print)
 
 
 @pytest.mark.parametrize("group_id", ["", "x" * 257, "a\nb"])
-def test_group_id_must_be_a_possible_one(bench: Bench, group_id: str) -> None:
+def test_invalid_group_id_is_refused(harness: BrokerHarness, group_id: str) -> None:
     """Reference 1.4."""
-    groups = Groups("hubmere", bench.catalog, now=0.0)
+    groups = Groups("hubmere", harness.catalog, now=0.0)
 
     with pytest.raises(InvalidGroupId):
         groups.join(group_id, a_join(), 0.0, NOW_MS, print)
 
 
-def test_group_is_taken_up_after_a_restart(bench: Bench) -> None:
-    """Reference check 41: same generation, same member, same assignment, with a fresh session."""
-    member = joined_and_synced(bench, Groups("hubmere", bench.catalog, now=0.0, initial_delay_s=0.0))
+def test_group_is_loaded_after_a_restart(harness: BrokerHarness) -> None:
+    """Reference check 41: it has the same generation, member and assignment, and a new session."""
+    member = joined_and_synced(harness, Groups("hubmere", harness.catalog, now=0.0, initial_delay_s=0.0))
 
-    again = Groups("hubmere", bench.catalog, now=1000.0)
+    again = Groups("hubmere", harness.catalog, now=1000.0)
 
     again.heartbeat("g", member.member_id, None, member.generation, 1009.0)
     view = again.describe("g")
@@ -50,10 +50,10 @@ def test_group_is_taken_up_after_a_restart(bench: Bench) -> None:
     assert again.next_deadline() == 1010.0
 
 
-def test_group_is_woken_when_a_session_ends(bench: Bench) -> None:
-    """One deadline for all groups; a heartbeat in between moves it without being noted."""
-    groups = Groups("hubmere", bench.catalog, now=0.0, initial_delay_s=0.0)
-    member = joined_and_synced(bench, groups)
+def test_group_is_advanced_when_a_session_ends(harness: BrokerHarness) -> None:
+    """All groups share one deadline; a heartbeat moves the session without a new timer."""
+    groups = Groups("hubmere", harness.catalog, now=0.0, initial_delay_s=0.0)
+    member = joined_and_synced(harness, groups)
     groups.heartbeat("g", member.member_id, None, member.generation, 6.0)
 
     groups.advance(10.0, NOW_MS)
@@ -64,9 +64,9 @@ def test_group_is_woken_when_a_session_ends(bench: Bench) -> None:
     assert groups.describe("g").state is GroupState.EMPTY
 
 
-def test_unknown_group_has_no_members(bench: Bench) -> None:
-    """Asking must not make one."""
-    groups = Groups("hubmere", bench.catalog, now=0.0)
+def test_unknown_group_is_described_without_members(harness: BrokerHarness) -> None:
+    """The request must not create the group."""
+    groups = Groups("hubmere", harness.catalog, now=0.0)
 
     with pytest.raises(UnknownMember):
         groups.heartbeat("g", "m", None, 1, 0.0)
@@ -76,10 +76,10 @@ def test_unknown_group_has_no_members(bench: Bench) -> None:
     assert groups.list() == []
 
 
-def test_only_an_empty_group_can_be_deleted(bench: Bench) -> None:
+def test_only_an_empty_group_can_be_deleted(harness: BrokerHarness) -> None:
     """Reference 2.10: its members would continue with deleted offsets."""
-    groups = Groups("hubmere", bench.catalog, now=0.0, initial_delay_s=0.0)
-    member = joined_and_synced(bench, groups)
+    groups = Groups("hubmere", harness.catalog, now=0.0, initial_delay_s=0.0)
+    member = joined_and_synced(harness, groups)
     with pytest.raises(GroupNotEmpty):
         groups.delete("g", print)
     with pytest.raises(GroupUnknown):
@@ -88,32 +88,32 @@ def test_only_an_empty_group_can_be_deleted(bench: Bench) -> None:
 
     groups.leave("g", member.member_id, None, 1.0, NOW_MS)
     groups.delete("g", outcome.append)
-    settle(bench)
+    settle(harness)
 
     assert outcome == [None]
     assert groups.list() == []
-    assert Groups("hubmere", bench.catalog, now=0.0).list() == []
+    assert Groups("hubmere", harness.catalog, now=0.0).list() == []
 
 
-def test_group_that_nobody_uses_is_forgotten(bench: Bench) -> None:
-    """Without members and offsets there is nothing to remember."""
-    groups = Groups("hubmere", bench.catalog, now=0.0, initial_delay_s=0.0)
-    member = joined_and_synced(bench, groups)
+def test_unused_group_is_removed(harness: BrokerHarness) -> None:
+    """A group without members and offsets has no state to keep."""
+    groups = Groups("hubmere", harness.catalog, now=0.0, initial_delay_s=0.0)
+    member = joined_and_synced(harness, groups)
     groups.delete_unused()
     assert [one.group_id for one in groups.list()] == ["g"]
 
     groups.leave("g", member.member_id, None, 1.0, NOW_MS)
-    settle(bench)
+    settle(harness)
     groups.delete_unused()
-    settle(bench)
+    settle(harness)
 
     assert groups.list() == []
-    assert Groups("hubmere", bench.catalog, now=0.0).list() == []
+    assert Groups("hubmere", harness.catalog, now=0.0).list() == []
 
 
-def test_many_groups_that_are_due_are_advanced_in_several_turns(bench: Bench) -> None:
+def test_many_groups_that_are_due_are_advanced_in_several_turns(harness: BrokerHarness) -> None:
     """500 groups that complete their joins at once took 77 ms of one turn; the timer fires again at once."""
-    groups = Groups("hubmere", bench.catalog, now=0.0, initial_delay_s=3.0)
+    groups = Groups("hubmere", harness.catalog, now=0.0, initial_delay_s=3.0)
     answered: list[object] = []
     for number in range(2 * MAX_ADVANCED + 1):
         groups.join(f"g{number}", a_join(), 0.0, NOW_MS, answered.append)
@@ -121,7 +121,7 @@ def test_many_groups_that_are_due_are_advanced_in_several_turns(bench: Bench) ->
     counts = []
     while (deadline := groups.next_deadline()) is not None and deadline <= 3.0:
         groups.advance(3.0, NOW_MS)
-        settle(bench)
+        settle(harness)
         counts.append(len(answered))
 
     assert counts == [MAX_ADVANCED, 2 * MAX_ADVANCED, 2 * MAX_ADVANCED + 1]
@@ -130,8 +130,8 @@ def test_many_groups_that_are_due_are_advanced_in_several_turns(bench: Bench) ->
 # --- deadlines -------------------------------------------------------------------------------------------------------
 
 
-def test_deadlines_come_up_in_order_and_once() -> None:
-    """One timer for many deadlines: moved or dropped ones are skipped."""
+def test_deadlines_are_returned_in_order_and_once() -> None:
+    """One timer serves many deadlines; those that were moved or removed are skipped."""
     deadlines = Deadlines()
     deadlines.set("a", 5.0)
     deadlines.set("b", 3.0)

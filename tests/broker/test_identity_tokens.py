@@ -50,7 +50,7 @@ def identities(*issuers: TrustedIssuer, **more: object) -> Identities:
 def verify(
     text: str, known: Identities | None = None, now_s: float = NOW_S, **more: Collection[str]
 ) -> tuple[str, int]:
-    """The id of the holder and the expiry."""
+    """The id of the identity, and the expiry of the token."""
     is_ours: Callable[[str], bool] = "hubmere.example.org".__eq__
     identity, expiry = (known or identities()).verify(text, "hubmere", is_ours, now_s, **more)
     return identity.id, expiry
@@ -59,14 +59,14 @@ def verify(
 @pytest.mark.parametrize(
     "audience", [AUDIENCE, AUDIENCE + "/", "https://hubmere.example.org", "sb://hubmere.example.org/"]
 )
-def test_token_for_the_service_or_for_the_namespace_is_accepted(audience: str) -> None:
-    """Libraries ask for the scope of the service, Kafka clients for that of the namespace."""
+def test_token_for_the_audience_of_the_service_or_of_the_namespace_is_accepted(audience: str) -> None:
+    """Libraries request the scope of the service, Kafka clients that of the namespace."""
     assert verify(token(claims(aud=[audience, "something-else"]))) == (OWNER_ID, NOW_S + 3600)
 
 
 @pytest.mark.parametrize("what", forged())
 def test_forged_token_is_refused(what: str) -> None:
-    """Known attacks on token validators."""
+    """These are known attacks on token validators."""
     text = forged()[what]
 
     with pytest.raises(Refusal) as refusal:
@@ -91,13 +91,13 @@ def test_forged_token_is_refused(what: str) -> None:
         ("duplicate claims", MalformedToken),
     ],
 )
-def test_refusal_says_what_is_wrong(what: str, kind: type[Refusal]) -> None:
-    """A client's owner can act on the reason."""
+def test_refusal_of_a_token_names_the_reason(what: str, kind: type[Refusal]) -> None:
+    """The owner of the client can act on the reason."""
     with pytest.raises(kind):
         verify(forged()[what])
 
 
-def test_skew_is_allowed_on_both_sides() -> None:
+def test_clock_skew_is_tolerated_in_both_directions() -> None:
     """Clocks of issuers and nodes differ."""
     known = identities(skew_s=60)
 
@@ -109,8 +109,8 @@ def test_skew_is_allowed_on_both_sides() -> None:
         verify(token(claims(nbf=NOW_S + 61)), known)
 
 
-def test_known_token_still_expires() -> None:
-    """A token that was verified before is not verified again, but its times are."""
+def test_cached_token_still_expires() -> None:
+    """The signature of a verified token is not checked again, but its times are."""
     known, text = identities(), token()
     verify(text, known)
 
@@ -118,13 +118,13 @@ def test_known_token_still_expires() -> None:
         verify(text, known, now_s=NOW_S + 3600)
 
 
-def test_node_without_issuers_says_so() -> None:
+def test_refusal_of_a_node_without_issuers_names_the_setting() -> None:
     """The reason is a missing setting, not the token."""
     with pytest.raises(UnsupportedToken):
         verify(token(), Identities())
 
 
-def test_audiences_of_an_issuer_count_for_its_tokens_only() -> None:
+def test_audience_of_an_issuer_applies_only_to_its_tokens() -> None:
     """A Keycloak realm has its own audience for the service."""
     known = identities(a_trusted_issuer(audiences=frozenset({"event-hubs"})))
 
@@ -133,8 +133,8 @@ def test_audiences_of_an_issuer_count_for_its_tokens_only() -> None:
         verify(token(claims(aud="event-hubs")))
 
 
-def test_token_for_management_opens_management_only() -> None:
-    """As in the cloud, a token for ARM is none for events."""
+def test_token_for_management_cannot_be_used_for_events() -> None:
+    """As in Azure, a token for ARM gives no access to events."""
     text = token(claims(aud="https://management.azure.com/"))
 
     assert verify(text, audiences=MANAGEMENT_AUDIENCES)[0] == OWNER_ID
@@ -144,7 +144,7 @@ def test_token_for_management_opens_management_only() -> None:
 
 @pytest.mark.parametrize("algorithm", ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"])
 def test_rsa_algorithms_are_accepted(algorithm: str) -> None:
-    """The whole allow-list works."""
+    """Every algorithm of the default list works."""
     assert verify(token(algorithm=algorithm))[0] == OWNER_ID
 
 
@@ -158,7 +158,7 @@ def test_elliptic_curves_are_accepted_with_their_algorithm(curve: str, algorithm
 
 
 def test_edwards_curves_are_accepted() -> None:
-    """Younger issuers sign with Ed25519, under its name of RFC 9864."""
+    """Newer issuers sign with Ed25519, under its name in RFC 9864."""
     issuer = TrustedIssuer(keys=IssuerKeys(ISSUER, read_key_set(jwks(ed_key()))))
 
     assert verify(token(key=ed_key(), algorithm="Ed25519"), identities(issuer))[0] == OWNER_ID
@@ -170,13 +170,13 @@ def test_algorithm_outside_the_setting_is_refused() -> None:
         verify(token(algorithm="RS256"), identities(algorithms=["ES256"]))
 
 
-def test_symmetric_algorithms_cannot_be_allowed() -> None:
-    """Not even by a wrong setting: no key of an issuer is a shared secret."""
+def test_symmetric_algorithms_are_refused() -> None:
+    """Not even a setting can allow them: no key of an issuer is a shared secret."""
     with pytest.raises(MalformedToken):
         verify(forged()["an HMAC with the public key"], identities(algorithms=["HS256", "none"]))
 
 
-def test_pinned_pem_key_fits_every_key_id() -> None:
+def test_pinned_pem_key_is_used_for_every_key_id() -> None:
     """An air-gapped site has the public key of its issuer as a file."""
     issuer = TrustedIssuer(keys=IssuerKeys(ISSUER, read_pem(rsa_key().as_pem(private=False))))
 
@@ -188,7 +188,7 @@ def test_pinned_pem_key_fits_every_key_id() -> None:
     ["", "{}", '{"keys": []}', '{"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}', "[" * 5000, '{"keys": [{"kty": "RSA"}]}'],
 )
 def test_key_set_without_a_usable_key_is_refused(text: str) -> None:
-    """A secret in a key set is no public key."""
+    """A symmetric key in a key set is not a public key."""
     with pytest.raises(MalformedKeys):
         read_key_set(text)
 
@@ -214,7 +214,7 @@ class Fetches:
         self.keys.on_fetched(None if text is None else read_key_set(text), now_s)
 
     def sign_in(self, text: str, now_s: float = NOW_S) -> None:
-        """What an endpoint does: verify, wait if keys are missing, verify again."""
+        """Verify a token as an endpoint does: if keys are missing, wait for them and verify again."""
         try:
             self.accepted.append(verify(text, self.identities, now_s)[0])
         except KeysPending as pending:
@@ -230,7 +230,7 @@ class Fetches:
 
 
 def test_ten_thousand_sign_ins_with_a_cold_cache_make_one_request() -> None:
-    """The issuer is not flooded when many clients connect at once, and none is refused."""
+    """Many clients that connect at once cause one request to the issuer, and none of them is refused."""
     fetches = Fetches()
     deferred: list[Callable[[], None]] = []
     fetches.keys.defer = deferred.append
@@ -249,8 +249,8 @@ def test_ten_thousand_sign_ins_with_a_cold_cache_make_one_request() -> None:
     assert turns == 200
 
 
-def test_failed_fetch_is_repeated_after_a_growing_pause() -> None:
-    """An issuer that is down is not asked by every sign-in."""
+def test_failed_fetch_is_repeated_after_an_increasing_pause() -> None:
+    """While an issuer is down, sign-ins do not send it requests."""
     fetches = Fetches()
     fetches.sign_in(token())
     fetches.end(None)
@@ -264,8 +264,8 @@ def test_failed_fetch_is_repeated_after_a_growing_pause() -> None:
     assert fetches.count <= 4
 
 
-def test_rotated_key_is_fetched_once_and_strangers_do_not_flood() -> None:
-    """A new key id means a rotation; random ids by an attacker must not become requests."""
+def test_rotated_key_is_fetched_once_and_random_key_ids_cause_no_requests() -> None:
+    """A new key id means a rotation; an attacker must not cause requests with random ids."""
     fetches = Fetches()
     fetches.sign_in(token())
     fetches.end(jwks())
@@ -281,8 +281,8 @@ def test_rotated_key_is_fetched_once_and_strangers_do_not_flood() -> None:
     assert {type(refusal) for refusal in fetches.refused} == {InvalidSignature}
 
 
-def test_withdrawn_key_ends_tokens_that_were_verified_before() -> None:
-    """An issuer that loses a key takes it out of its set."""
+def test_removed_key_invalidates_cached_tokens() -> None:
+    """An issuer removes a stolen key from its key set."""
     fetches = Fetches()
     fetches.sign_in(token())
     fetches.end(jwks())
@@ -297,7 +297,7 @@ def test_withdrawn_key_ends_tokens_that_were_verified_before() -> None:
     assert [type(refusal) for refusal in fetches.refused] == [InvalidSignature]
 
 
-def test_old_keys_stay_in_use_while_the_issuer_is_down_but_not_for_ever() -> None:
+def test_old_keys_are_used_while_the_issuer_is_down_but_not_for_ever() -> None:
     """A short outage of the issuer has no effect; after a day tokens are refused."""
     fetches = Fetches()
     fetches.sign_in(token())

@@ -1,10 +1,10 @@
 """Event-loop lag: its histogram, and the longest delay of the last minute."""
 
-from hubmere.broker.loop_lag import LAG_BOUNDS_S, LoopLag
+from hubmere.broker.monitoring.loop_lag import LAG_BOUNDS_S, LoopLag
 
 
 def test_histogram_counts_each_delay_up_to_its_bounds() -> None:
-    """Prometheus adds up buckets: each counts everything that is at most as long as its bound."""
+    """Prometheus buckets are cumulative: each counts all delays up to its bound."""
     lag = LoopLag()
 
     for delay_s in (0.0, LAG_BOUNDS_S[0], 0.3, 60.0):
@@ -19,8 +19,8 @@ def test_histogram_counts_each_delay_up_to_its_bounds() -> None:
     assert lag.total_s == 60.301
 
 
-def test_longest_delay_is_forgotten_after_a_minute() -> None:
-    """A gauge that never falls would show the start of the node for ever."""
+def test_longest_delay_is_dropped_after_a_minute() -> None:
+    """Otherwise the gauge would show the delay at the start of the node for ever."""
     lag = LoopLag()
     lag.observe(0.4, 1.0)
     lag.observe(0.01, 30.0)
@@ -30,8 +30,8 @@ def test_longest_delay_is_forgotten_after_a_minute() -> None:
     assert lag.longest_s(150.0) == 0.0
 
 
-def test_longest_delay_is_that_of_every_period() -> None:
-    """A short delay after a long one does not hide it."""
+def test_longest_delay_covers_all_periods_of_the_minute() -> None:
+    """A short delay after a long one must not hide it."""
     lag = LoopLag()
     for second in range(600):
         lag.observe(0.2 if second == 580 else 0.001, float(second))

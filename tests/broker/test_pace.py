@@ -1,4 +1,4 @@
-"""How often a group may commit for one partition."""
+"""How often a Kafka group may commit offsets for one partition."""
 
 import pytest
 
@@ -9,7 +9,7 @@ PLACE = ("group", "hub", 0)
 
 
 def test_commits_within_the_rate_never_wait() -> None:
-    """Four a second, for as long as one likes."""
+    """Four commits a second are allowed for any time."""
     commits = CommitPace()
 
     delays = [commits.delay([PLACE], 4, 100 + number / 4) for number in range(100)]
@@ -17,8 +17,8 @@ def test_commits_within_the_rate_never_wait() -> None:
     assert delays == [0.0] * 100
 
 
-def test_more_than_a_second_of_commits_at_once_wait() -> None:
-    """A burst of one second is free; then each waits for its turn."""
+def test_burst_of_commits_beyond_one_second_is_delayed() -> None:
+    """A burst of one second is free; each further commit is delayed."""
     commits = CommitPace()
 
     delays = [commits.delay([PLACE], 4, 100.0) for _ in range(6)]
@@ -27,7 +27,7 @@ def test_more_than_a_second_of_commits_at_once_wait() -> None:
 
 
 def test_a_client_that_waits_for_its_delay_commits_at_the_rate() -> None:
-    """A hundred commits of an eager client take as long as the rate says, but for the burst."""
+    """A hundred commits without pause take as long as the rate allows, apart from the burst."""
     commits, now = CommitPace(), 100.0
 
     for _ in range(100):
@@ -37,14 +37,14 @@ def test_a_client_that_waits_for_its_delay_commits_at_the_rate() -> None:
 
 
 def test_the_delay_is_bounded() -> None:
-    """Heartbeats come by the same connection."""
+    """Heartbeats use the same connection, so a delay must not end the session."""
     commits = CommitPace()
 
     assert max(commits.delay([PLACE], 4, 100.0) for _ in range(1000)) == MAX_DELAY_SECONDS
 
 
-def test_places_do_not_share_their_rate() -> None:
-    """Another partition, another hub and another group are counted apart; one request waits for the slowest."""
+def test_rate_applies_to_each_group_hub_and_partition_separately() -> None:
+    """A request with several partitions is delayed by the slowest of them."""
     commits = CommitPace()
     others = [("group", "hub", 1), ("group", "other", 0), ("other", "hub", 0)]
     for _ in range(4):
@@ -54,7 +54,7 @@ def test_places_do_not_share_their_rate() -> None:
     assert commits.delay([PLACE, *others], 4, 100.0) == 0.25
 
 
-def test_without_a_rate_nothing_is_remembered() -> None:
+def test_no_state_is_kept_without_a_rate() -> None:
     """Tiers without throttling have no cost."""
     commits = CommitPace()
 
@@ -62,7 +62,7 @@ def test_without_a_rate_nothing_is_remembered() -> None:
     assert len(commits) == 0
 
 
-def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_remembered_partitions_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Entries without debt are dropped first, then the oldest."""
     monkeypatch.setattr(pace, "MAX_KEYS", 3)
     commits = CommitPace()

@@ -1,4 +1,4 @@
-"""Keyless publications spread evenly."""
+"""Publications without a key are distributed evenly."""
 
 from collections import Counter
 
@@ -6,7 +6,7 @@ from hubmere.broker.partitioning import RoundRobin
 
 
 def test_round_robin_is_even_and_survives_a_growing_count() -> None:
-    """Keyless publications spread evenly, also after partitions were added."""
+    """Publications without a key are distributed evenly, also after partitions were added."""
     turn = RoundRobin()
 
     before = Counter(turn.take(4) for _ in range(40))

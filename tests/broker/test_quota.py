@@ -1,4 +1,4 @@
-"""Throughput units as a namespace sees them, on a clock that the test turns."""
+"""Throughput units of a namespace, on a manual clock."""
 
 import pytest
 from hypothesis import given
@@ -12,20 +12,20 @@ MB = 1024 * KB
 
 
 def units(count: int) -> Rates:
-    """The rates of so many throughput units of the standard tier."""
+    """The rates of a number of throughput units of the standard tier."""
     return Rates(
         ingress_bytes=count * MB, ingress_events=count * 1000, egress_bytes=count * 2 * MB, egress_events=count * 4096
     )
 
 
 def admit(pool: Throughput, hub: str, size_bytes: int, events: int, now: float) -> None:
-    """Publish as AMQP and HTTP clients do: refused when it is too much, else charged."""
+    """Publish as AMQP and HTTP clients do: over the limit it is refused, otherwise it is charged."""
     pool.require_ingress(hub, size_bytes, events, now)
     pool.charge_ingress(hub, size_bytes, events, now)
 
 
 def charge(pool: Throughput, hub: str, size_bytes: int, events: int, now: float) -> float:
-    """Publish as Kafka clients do: charged in any case; how long the client should pause then."""
+    """Publish as Kafka clients do: it is always charged; returns how long the client has to pause."""
     pool.charge_ingress(hub, size_bytes, events, now)
     return pool.ingress_delay(hub, now)
 
@@ -33,7 +33,7 @@ def charge(pool: Throughput, hub: str, size_bytes: int, events: int, now: float)
 def offer(
     pool: Throughput, hub: str, size_bytes: int, *, events: int = 1, times: int, start: float, step: float
 ) -> int:
-    """How many of `times` equal publications at a steady pace were admitted."""
+    """The number of admitted publications of `times` equal ones at a steady rate."""
     admitted = 0
     for i in range(times):
         try:
@@ -44,7 +44,7 @@ def offer(
     return admitted
 
 
-def test_twice_the_bytes_of_a_unit_are_half_refused() -> None:
+def test_traffic_of_twice_the_limit_is_refused_by_half() -> None:
     """1 TU and 2 MB/s for 10 s: about 1 MB/s passes, plus the one-second burst."""
     pool = Throughput(units(1), 0.0)
 
@@ -53,8 +53,8 @@ def test_twice_the_bytes_of_a_unit_are_half_refused() -> None:
     assert 10 * MB <= admitted * 16 * KB <= 11.1 * MB
 
 
-def test_tiny_events_are_bounded_by_their_number() -> None:
-    """1 TU and 1,500 tiny events/s: about 1,000/s pass."""
+def test_small_events_are_limited_by_their_number() -> None:
+    """One unit and 1,500 small events/s: about 1,000/s are admitted."""
     pool = Throughput(units(1), 0.0)
 
     admitted = offer(pool, "a", 10, times=15_000, start=0.0, step=1 / 1500)
@@ -63,7 +63,7 @@ def test_tiny_events_are_bounded_by_their_number() -> None:
 
 
 def test_two_hubs_share_one_pool() -> None:
-    """The sum of both is bounded, not each alone."""
+    """The sum of both hubs is limited, not each of them."""
     pool = Throughput(units(1), 0.0)
     admitted = 0
 
@@ -75,8 +75,8 @@ def test_two_hubs_share_one_pool() -> None:
     assert admitted * 16 * KB <= 11.1 * MB
 
 
-def test_a_flooding_hub_cannot_starve_another_below_its_share() -> None:
-    """A modest sender inside half of the unit is always admitted, whatever its neighbour does."""
+def test_hub_within_its_share_is_never_refused_because_of_another() -> None:
+    """A sender that uses less than half of the unit is always admitted, whatever the other hub does."""
     pool = Throughput(units(1), 0.0)
     modest_admitted = 0
 
@@ -88,8 +88,8 @@ def test_a_flooding_hub_cannot_starve_another_below_its_share() -> None:
     assert modest_admitted >= 990
 
 
-def test_a_lone_hub_gets_everything() -> None:
-    """Only active hubs have a share, so idle ones cost nothing."""
+def test_only_active_hub_gets_the_whole_unit() -> None:
+    """Only active hubs have a share, so idle hubs do not reduce it."""
     pool = Throughput(units(1), 0.0)
     offer(pool, "gone", 1, times=1, start=0.0, step=0)
 
@@ -98,8 +98,8 @@ def test_a_lone_hub_gets_everything() -> None:
     assert admitted == 640
 
 
-def test_a_hub_that_comes_late_is_admitted_at_once() -> None:
-    """A hub that was alone has saved up the whole bucket; half of it is the newcomer's."""
+def test_hub_that_becomes_active_is_admitted_at_once() -> None:
+    """Half of the bucket is reserved for it, although another hub was alone before."""
     pool = Throughput(units(1), 0.0)
     for tick in range(300):
         admit(pool, "first", KB, 1, tick * 0.01)
@@ -107,7 +107,7 @@ def test_a_hub_that_comes_late_is_admitted_at_once() -> None:
     assert offer(pool, "late", 16 * KB, times=20, start=3.0, step=0) == 20
 
 
-def test_a_publication_larger_than_the_bucket_passes_when_it_is_full() -> None:
+def test_publication_larger_than_the_bucket_is_admitted_when_the_bucket_is_full() -> None:
     """Otherwise a 1.5 MB publication could never be sent with one unit."""
     pool = Throughput(units(1), 0.0)
 
@@ -118,8 +118,8 @@ def test_a_publication_larger_than_the_bucket_passes_when_it_is_full() -> None:
     admit(pool, "a", 10, 1, 2.5)
 
 
-def test_refused_publication_takes_nothing() -> None:
-    """Check, then change: a refusal by events leaves the bytes alone."""
+def test_refused_publication_is_not_charged() -> None:
+    """A refusal because of the number of events must not use up bytes."""
     pool = Throughput(units(1), 0.0)
     admit(pool, "a", 10, 1000, 0.0)
 
@@ -130,7 +130,7 @@ def test_refused_publication_takes_nothing() -> None:
     assert pool.ingress_delay("a", 1.0) == 0.0
 
 
-def test_ingress_overload_does_not_slow_readers() -> None:
+def test_overload_of_ingress_does_not_slow_readers() -> None:
     """Ingress and egress are separate pools."""
     pool = Throughput(units(1), 0.0)
     offer(pool, "a", MB, times=50, start=0.0, step=0)
@@ -138,8 +138,8 @@ def test_ingress_overload_does_not_slow_readers() -> None:
     assert pool.egress_delay("a", 0.0) == 0.0
 
 
-def test_egress_is_paced_to_two_megabytes_a_second() -> None:
-    """Delivery slows down without an error."""
+def test_egress_is_limited_to_two_megabytes_a_second() -> None:
+    """Delivery slows down, without an error."""
     pool = Throughput(units(1), 0.0)
     delivered, now = 0, 0.0
 
@@ -151,7 +151,7 @@ def test_egress_is_paced_to_two_megabytes_a_second() -> None:
     assert 20 * MB <= delivered <= 22.5 * MB
 
 
-def test_more_units_are_effective_at_once() -> None:
+def test_added_units_apply_at_once() -> None:
     """Scaling needs no restart."""
     pool = Throughput(units(1), 0.0)
     offer(pool, "a", MB, times=2, start=0.0, step=0)
@@ -162,7 +162,7 @@ def test_more_units_are_effective_at_once() -> None:
 
 
 def test_kafka_producers_are_delayed_and_lose_nothing() -> None:
-    """A charge is always taken; the delay says how long to hold the producer."""
+    """A publication is always charged; the delay says how long the producer has to wait."""
     pool = Throughput(units(1), 0.0)
 
     delays = [charge(pool, "a", MB, 1, 0.0) for _ in range(4)]
@@ -172,10 +172,10 @@ def test_kafka_producers_are_delayed_and_lose_nothing() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 400_000), st.integers(1, 300)), min_size=1, max_size=8), st.floats(0, 1))
-def test_what_there_is_room_for_as_a_whole_delays_nobody_piece_by_piece(
+def test_publications_that_fit_together_are_not_delayed_one_by_one(
     pieces: list[tuple[int, int]], before: float
 ) -> None:
-    """Publications that are charged together must get the same result as one by one."""
+    """Charging publications together must give the same result as charging each of them."""
     pool = Throughput(units(1), 0.0)
     charge(pool, "a", int(MB * before), int(1000 * before), 0.0)
 
@@ -186,8 +186,8 @@ def test_what_there_is_room_for_as_a_whole_delays_nobody_piece_by_piece(
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 5000), st.floats(0, 0.2)), min_size=1, max_size=200))
-def test_no_pattern_of_senders_gets_more_than_rate_and_burst(offers: list[tuple[str, int, float]]) -> None:
-    """Whatever the order and sizes, the admitted total stays within rate x time + one burst (+ one last overshoot)."""
+def test_admitted_total_never_exceeds_rate_and_burst(offers: list[tuple[str, int, float]]) -> None:
+    """In any order and with any sizes, the total is at most rate x time, one burst, and one last publication."""
     bucket = FairBucket(1000.0, 0.0)
     now, taken = 0.0, 0
 

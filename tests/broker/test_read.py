@@ -1,8 +1,8 @@
-"""Who may read a partition, and who gives way (reference: AMQP 5.5, service 7)."""
+"""Which readers may read a partition, and which reader is evicted (reference: AMQP 5.5, service 7)."""
 
 import pytest
 
-from broker.builders import NOW_MS, Bench, a_batch
+from broker.builders import NOW_MS, BrokerHarness, a_batch
 from hubmere.broker.read import Reader
 from hubmere.model.errors import (
     EpochRequired,
@@ -19,7 +19,7 @@ from hubmere.model.position import Position
 
 
 def a_reader(
-    bench: Bench,
+    harness: BrokerHarness,
     *,
     epoch: int | None = None,
     name: str | None = None,
@@ -29,9 +29,9 @@ def a_reader(
     evicted: list[Refusal] | None = None,
     woken: list[int] | None = None,
 ) -> Reader:
-    """A reader that notes when it is woken or put out."""
-    reader = bench.broker.subscribe(
-        bench.hub,
+    """A reader that records when it is woken or evicted."""
+    reader = harness.broker.subscribe(
+        harness.hub,
         group=group,
         partition=partition,
         position=position or Position.first(),
@@ -44,12 +44,12 @@ def a_reader(
     return reader
 
 
-def test_equal_epoch_takes_over(bench: Bench) -> None:
-    """Every SDK processor uses epoch 0 and relies on stealing."""
+def test_equal_epoch_takes_over(harness: BrokerHarness) -> None:
+    """Every SDK processor uses epoch 0 and relies on the takeover at an equal epoch."""
     evicted: list[Refusal] = []
-    first = a_reader(bench, epoch=0, name="old", evicted=evicted)
+    first = a_reader(harness, epoch=0, name="old", evicted=evicted)
 
-    second = a_reader(bench, epoch=0, name="new")
+    second = a_reader(harness, epoch=0, name="new")
 
     assert [type(refusal) for refusal in evicted] == [ReaderStolen]
     assert "New receiver 'new' with higher epoch of '0'" in str(evicted[0])
@@ -57,64 +57,70 @@ def test_equal_epoch_takes_over(bench: Bench) -> None:
     assert second.is_open
 
 
-def test_lower_epoch_is_refused_and_the_owner_stays(bench: Bench) -> None:
-    """A partition owner gives way only to an equal or higher epoch."""
-    owner = a_reader(bench, epoch=2)
+def test_lower_epoch_is_refused_and_the_owner_stays(harness: BrokerHarness) -> None:
+    """The owner of a partition is evicted only by an equal or higher epoch."""
+    owner = a_reader(harness, epoch=2)
 
     with pytest.raises(EpochTooLow) as refusal:
-        a_reader(bench, epoch=1)
+        a_reader(harness, epoch=1)
 
     assert refusal.value.current == 2
     assert owner.is_open
 
 
-def test_reader_without_epoch_is_refused_beside_an_owner(bench: Bench) -> None:
-    """An owner reads alone in its group."""
-    a_reader(bench, epoch=0)
+def test_reader_without_epoch_is_refused_while_the_partition_has_an_owner(harness: BrokerHarness) -> None:
+    """An owner is the only reader of its group."""
+    a_reader(harness, epoch=0)
 
     with pytest.raises(EpochRequired):
-        a_reader(bench)
+        a_reader(harness)
 
 
-def test_owner_puts_out_all_plain_readers(bench: Bench) -> None:
-    """An epoch wins over readers without one."""
+def test_reader_with_an_epoch_evicts_all_readers_without_one(harness: BrokerHarness) -> None:
+    """Readers with an epoch take precedence."""
     evicted: list[Refusal] = []
     for _ in range(3):
-        a_reader(bench, evicted=evicted)
+        a_reader(harness, evicted=evicted)
 
-    a_reader(bench, epoch=7)
+    a_reader(harness, epoch=7)
 
     assert len(evicted) == 3
 
 
-def test_a_sixth_plain_reader_is_refused_until_one_leaves(bench: Bench) -> None:
-    """Five readers a partition and group, as the service has it."""
-    readers = [a_reader(bench, name=f"r{i}") for i in range(5)]
+def test_sixth_reader_without_epoch_is_refused_until_one_leaves(harness: BrokerHarness) -> None:
+    """A partition has at most five such readers in a group, as in the service."""
+    readers = [a_reader(harness, name=f"r{i}") for i in range(5)]
 
     with pytest.raises(ReceiverLimit) as refusal:
-        a_reader(bench)
+        a_reader(harness)
     readers[2].close()
 
     assert refusal.value.names == ("r0", "r1", "r2", "r3", "r4")
-    assert a_reader(bench).is_open
+    assert a_reader(harness).is_open
 
 
-def test_groups_and_partitions_do_not_disturb_each_other(bench: Bench) -> None:
+def test_readers_of_other_groups_and_partitions_are_not_affected(harness: BrokerHarness) -> None:
     """Ownership is per hub, group and partition."""
-    bench.do(lambda done: bench.manager.create_group("hubmere", "orders", group_name("cg1"), "", bench.actor(), done))
-    owners = [a_reader(bench, epoch=1), a_reader(bench, epoch=0, group="CG1"), a_reader(bench, epoch=0, partition="1")]
+    harness.do(
+        lambda done: harness.manager.create_group("hubmere", "orders", group_name("cg1"), "", harness.actor(), done)
+    )
+    owners = [
+        a_reader(harness, epoch=1),
+        a_reader(harness, epoch=0, group="CG1"),
+        a_reader(harness, epoch=0, partition="1"),
+    ]
 
     assert all(owner.is_open for owner in owners)
 
 
-def test_readers_are_woken_by_the_commit_and_read_what_was_committed(bench: Bench) -> None:
-    """Nothing is visible before it is durable; then it is, and the reader knows."""
+def test_readers_are_woken_by_the_commit_and_read_what_was_committed(harness: BrokerHarness) -> None:
+    """An event becomes visible when it is durable, and then wakes the reader."""
     woken: list[int] = []
-    reader = a_reader(bench, woken=woken)
-    bench.hub.log(0).append(a_batch(3), NOW_MS)
+    reader = a_reader(harness, woken=woken)
+    harness.hub.log(0).append(a_batch(3), NOW_MS)
 
     before = reader.read(1 << 20)
-    bench.turn.run()
+    harness.turn.run()
     after = reader.read(1 << 20)
 
     assert before is None
@@ -123,13 +129,13 @@ def test_readers_are_woken_by_the_commit_and_read_what_was_committed(bench: Benc
     assert (after.first_sequence, after.next_sequence) == (0, 3)
 
 
-def test_latest_means_what_comes_after_the_call(bench: Bench) -> None:
-    """Otherwise events between attach and first credit would be lost."""
-    bench.hub.log(0).append(a_batch(2), NOW_MS)
-    bench.turn.run()
-    reader = a_reader(bench, position=Position.latest())
-    bench.hub.log(0).append(a_batch(1), NOW_MS)
-    bench.turn.run()
+def test_latest_position_is_the_end_at_the_time_of_the_call(harness: BrokerHarness) -> None:
+    """Otherwise events between the attach and the first credit would be lost."""
+    harness.hub.log(0).append(a_batch(2), NOW_MS)
+    harness.turn.run()
+    reader = a_reader(harness, position=Position.latest())
+    harness.hub.log(0).append(a_batch(1), NOW_MS)
+    harness.turn.run()
 
     chunk = reader.read(1 << 20)
 
@@ -137,35 +143,35 @@ def test_latest_means_what_comes_after_the_call(bench: Bench) -> None:
     assert chunk.first_sequence == 2
 
 
-def test_delivery_moves_on_and_is_counted(bench: Bench) -> None:
+def test_delivery_advances_the_position_and_is_counted(harness: BrokerHarness) -> None:
     """Position and counters follow the delivered events."""
-    bench.hub.log(0).append(a_batch(5), NOW_MS)
-    bench.turn.run()
-    reader = a_reader(bench)
+    harness.hub.log(0).append(a_batch(5), NOW_MS)
+    harness.turn.run()
+    reader = a_reader(harness)
 
     reader.advance(3, 3, 300, 0.0)
 
     assert reader.lag == 2
-    assert bench.hub.counters.outgoing_messages == 3
-    assert bench.hub.counters.outgoing_bytes == 300
+    assert harness.hub.counters.outgoing_messages == 3
+    assert harness.hub.counters.outgoing_bytes == 300
 
 
-def test_a_place_before_retention_moves_to_the_oldest_event(bench: Bench) -> None:
-    """Expired positions move silently to the oldest event."""
-    bench.hub.log(0).append(a_batch(5), NOW_MS)
-    bench.turn.run()
-    reader = a_reader(bench)
-    bench.hub.log(0).trim(3)
+def test_position_before_the_oldest_event_moves_to_it(harness: BrokerHarness) -> None:
+    """A position that retention has passed is moved without an error."""
+    harness.hub.log(0).append(a_batch(5), NOW_MS)
+    harness.turn.run()
+    reader = a_reader(harness)
+    harness.hub.log(0).trim(3)
 
     reader.read(1 << 20)
 
     assert reader.next_sequence == 3
 
 
-def test_a_place_beyond_the_end_names_both_values(bench: Bench) -> None:
-    """A checkpoint of another hub must not silently wait for ever."""
+def test_refusal_of_a_position_beyond_the_end_names_both_values(harness: BrokerHarness) -> None:
+    """A reader with a checkpoint of another hub must not wait for ever without an error."""
     with pytest.raises(PositionBeyondEnd) as refusal:
-        a_reader(bench, position=Position.offset(4711))
+        a_reader(harness, position=Position.offset(4711))
 
     assert "4711" in str(refusal.value)
 
@@ -175,32 +181,34 @@ def test_a_place_beyond_the_end_names_both_values(bench: Bench) -> None:
     [("nobody", "0", GroupNotFound), ("$default", "4", PartitionNotFound), ("$default", "zero", PartitionNotFound)],
 )
 def test_unknown_groups_and_partitions_are_refused(
-    bench: Bench, group: str, partition: str, refusal: type[Refusal]
+    harness: BrokerHarness, group: str, partition: str, refusal: type[Refusal]
 ) -> None:
-    """Group names are found in any case, but must be there."""
+    """Group names are case-insensitive, but the group must exist."""
     with pytest.raises(refusal):
-        a_reader(bench, group=group, partition=partition)
+        a_reader(harness, group=group, partition=partition)
 
 
-def test_closing_twice_frees_one_place(bench: Bench) -> None:
-    """Detach and lost socket may both come."""
-    reader = a_reader(bench)
+def test_closing_a_reader_twice_frees_one_slot(harness: BrokerHarness) -> None:
+    """A detach and a lost connection may both close it."""
+    reader = a_reader(harness)
 
     reader.close()
     reader.close()
 
-    assert bench.hub.readers.all() == []
+    assert harness.hub.readers.all() == []
     assert reader.read(1) is None
 
 
-def test_deleting_a_group_puts_its_readers_out(bench: Bench) -> None:
+def test_deleting_a_group_evicts_its_readers(harness: BrokerHarness) -> None:
     """Otherwise readers of a deleted group would never notice."""
-    bench.do(lambda done: bench.manager.create_group("hubmere", "orders", group_name("cg1"), "", bench.actor(), done))
+    harness.do(
+        lambda done: harness.manager.create_group("hubmere", "orders", group_name("cg1"), "", harness.actor(), done)
+    )
     evicted: list[Refusal] = []
-    a_reader(bench, group="cg1", evicted=evicted)
-    kept = a_reader(bench)
+    a_reader(harness, group="cg1", evicted=evicted)
+    kept = a_reader(harness)
 
-    bench.do(lambda done: bench.manager.delete_group("hubmere", "orders", "cg1", bench.actor(), done))
+    harness.do(lambda done: harness.manager.delete_group("hubmere", "orders", "cg1", harness.actor(), done))
 
     assert len(evicted) == 1
     assert kept.is_open

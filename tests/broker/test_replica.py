@@ -1,4 +1,4 @@
-"""The secondary's half of a pairing between two nodes: copies become differences, and only for their own pairing."""
+"""The secondary of a pairing of two nodes: which changes a copy causes, and that only its primary is accepted."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker.builders import Bench
-from hubmere.broker.management.replica import Claim, GroupReplica, HubReplica, RuleReplica
+from broker.builders import BrokerHarness
+from hubmere.broker.management.replica import GroupReplica, HubReplica, PairingClaim, RuleReplica
 from hubmere.model.entity import CleanupPolicy, GeoRole, Rights
 from hubmere.model.errors import AliasNotFound, AlreadyExists, Conflict, FailedOver, HubNotFound, LimitReached
 from hubmere.model.names import DEFAULT_GROUP, alias_name, group_name, hub_name, namespace_name, rule_name
@@ -16,66 +16,78 @@ from hubmere.model.tier import Profile
 
 PAIRING = "0123456789abcdef"
 WEST, SHOP = "west-ns", alias_name("shop")
-CLAIM = Claim(namespace=WEST, alias=SHOP, pairing=PAIRING)
+CLAIM = PairingClaim(namespace=WEST, alias=SHOP, pairing=PAIRING)
 DEFAULT = GroupReplica(name=DEFAULT_GROUP)
 SEND = RuleReplica(name=rule_name("send"), rights=Rights.SEND, primary_key="first", secondary_key="second")
 
 
 class Secondary:
-    """A namespace that follows one on another node, with the requests of a primary."""
+    """A secondary namespace, and the requests of its primary on another node."""
 
     def __init__(self, profile: Profile = Profile.DEVELOPER) -> None:
-        self.bench = Bench(profile=profile)
-        bench = self.bench
-        bench.do(
-            lambda done: bench.manager.create_namespace(namespace_name(WEST), NamespaceSpec(), bench.actor(), done)
+        self.broker_harness = BrokerHarness(profile=profile)
+        broker_harness = self.broker_harness
+        broker_harness.do(
+            lambda done: broker_harness.manager.create_namespace(
+                namespace_name(WEST), NamespaceSpec(), broker_harness.actor(), done
+            )
         )
         self.begin()
 
     def begin(self, pairing: str = PAIRING) -> None:
         """Become the secondary of `east-ns`."""
-        bench = self.bench
-        bench.do(lambda done: bench.broker.replicas.begin(WEST, SHOP, "east-ns", pairing, bench.actor(), done))
+        broker_harness = self.broker_harness
+        broker_harness.do(
+            lambda done: broker_harness.broker.replicas.begin(
+                WEST, SHOP, "east-ns", pairing, broker_harness.actor(), done
+            )
+        )
 
-    def take(self, wanted_hub: HubReplica, claim: Claim = CLAIM) -> None:
-        """Take a copy of a hub."""
-        bench = self.bench
-        bench.do(lambda done: bench.broker.replicas.apply_hub(claim, wanted_hub, bench.actor(), done))
+    def take(self, wanted_hub: HubReplica, claim: PairingClaim = CLAIM) -> None:
+        """Apply a copy of a hub."""
+        broker_harness = self.broker_harness
+        broker_harness.do(
+            lambda done: broker_harness.broker.replicas.apply_hub(claim, wanted_hub, broker_harness.actor(), done)
+        )
 
     def apply_namespace(self, *hubs: str, rules: tuple[RuleReplica, ...] = ()) -> None:
-        """Take a copy of the namespace."""
-        bench = self.bench
-        bench.do(lambda done: bench.broker.replicas.apply_namespace(CLAIM, rules, hubs, bench.actor(), done))
+        """Apply a copy of the namespace."""
+        broker_harness = self.broker_harness
+        broker_harness.do(
+            lambda done: broker_harness.broker.replicas.apply_namespace(
+                CLAIM, rules, hubs, broker_harness.actor(), done
+            )
+        )
 
     @property
     def version(self) -> int:
-        """Moves with every change of an entity."""
-        return self.bench.catalog.view.version
+        """The version of the catalog, which changes with every entity."""
+        return self.broker_harness.catalog.view.version
 
     def groups(self, hub: str) -> dict[str, str]:
         """Metadata of a hub's groups by their names."""
-        view = self.bench.catalog.view
+        view = self.broker_harness.catalog.view
         return {group.name: group.user_metadata for group in view.groups(view.hub(WEST, hub))}
 
 
 @pytest.fixture
 def secondary() -> Iterator[Secondary]:
-    """A secondary on a node of standard limits."""
+    """A secondary on a node with standard limits."""
     made = Secondary()
     yield made
-    made.bench.close()
+    made.broker_harness.close()
 
 
 def a_hub(
     name: str = "copied", *groups: GroupReplica, rules: tuple[RuleReplica, ...] = (), **spec: object
 ) -> HubReplica:
-    """A hub as a primary sends it."""
+    """A hub in the form that a primary sends."""
     wanted_hub = HubSpec(**{"partition_count": 2, "cleanup_policy": CleanupPolicy.DELETE, **spec})  # type: ignore[arg-type]
     return HubReplica(name=hub_name(name), spec=wanted_hub, groups=(DEFAULT, *groups), rules=rules)
 
 
-def test_a_copy_that_comes_twice_changes_nothing(secondary: Secondary) -> None:
-    """A primary that is not sure sends everything again."""
+def test_copy_that_arrives_twice_changes_nothing(secondary: Secondary) -> None:
+    """A primary sends everything again when it does not know what arrived."""
     hub = a_hub("copied", GroupReplica(name=group_name("mine")), rules=(SEND,))
     secondary.take(hub)
     secondary.apply_namespace("copied", rules=(SEND,))
@@ -88,14 +100,14 @@ def test_a_copy_that_comes_twice_changes_nothing(secondary: Secondary) -> None:
     assert secondary.version == before
 
 
-def test_what_changed_is_replaced_in_place(secondary: Secondary) -> None:
-    """The hub stays the hub that it was, with its events."""
+def test_changed_hub_is_updated_in_place(secondary: Secondary) -> None:
+    """The hub keeps its id and its events."""
     secondary.take(a_hub("copied", GroupReplica(name=group_name("mine"), user_metadata="old")))
-    uid = secondary.bench.catalog.view.hub(WEST, "copied").uid
+    uid = secondary.broker_harness.catalog.view.hub(WEST, "copied").uid
 
     secondary.take(a_hub("copied", GroupReplica(name=group_name("mine"), user_metadata="new"), user_metadata="changed"))
 
-    hub = secondary.bench.catalog.view.hub(WEST, "copied")
+    hub = secondary.broker_harness.catalog.view.hub(WEST, "copied")
     assert (hub.uid, hub.user_metadata) == (uid, "changed")
     assert secondary.groups("copied") == {"$Default": "", "mine": "new"}
 
@@ -103,18 +115,18 @@ def test_what_changed_is_replaced_in_place(secondary: Secondary) -> None:
 @pytest.mark.parametrize(
     "spec", [{"partition_count": 4}, {"partition_count": 1}, {"cleanup_policy": CleanupPolicy.COMPACT}]
 )
-def test_a_hub_that_cannot_be_changed_is_made_anew(secondary: Secondary, spec: dict[str, Any]) -> None:
-    """On the primary it must have been deleted and made again."""
+def test_hub_whose_change_is_impossible_is_created_again(secondary: Secondary, spec: dict[str, Any]) -> None:
+    """It was deleted and created again on the primary."""
     secondary.take(a_hub())
-    uid = secondary.bench.catalog.view.hub(WEST, "copied").uid
+    uid = secondary.broker_harness.catalog.view.hub(WEST, "copied").uid
 
     secondary.take(a_hub("copied", **spec))
 
-    assert secondary.bench.catalog.view.hub(WEST, "copied").uid != uid
+    assert secondary.broker_harness.catalog.view.hub(WEST, "copied").uid != uid
 
 
-def test_the_default_group_stays_whatever_comes(secondary: Secondary) -> None:
-    """Readers of every hub count on it."""
+def test_default_consumer_group_is_never_deleted_by_a_copy(secondary: Secondary) -> None:
+    """Readers of every hub rely on it."""
     secondary.take(a_hub())
 
     secondary.take(replace(a_hub(), groups=()))
@@ -122,59 +134,63 @@ def test_the_default_group_stays_whatever_comes(secondary: Secondary) -> None:
     assert secondary.groups("copied") == {"$Default": ""}
 
 
-def test_hubs_that_the_primary_has_not_go(secondary: Secondary) -> None:
-    """Also those whose deletion was not replicated, because the connection was broken."""
+def test_hubs_that_the_primary_does_not_have_are_deleted(secondary: Secondary) -> None:
+    """This includes hubs whose deletion was not replicated because the connection was lost."""
     secondary.take(a_hub("kept"))
     secondary.take(a_hub("gone"))
 
     secondary.apply_namespace("KEPT")
 
-    assert [hub.name for hub in secondary.bench.catalog.view.hubs(WEST)] == ["kept"]
+    assert [hub.name for hub in secondary.broker_harness.catalog.view.hubs(WEST)] == ["kept"]
 
 
-def test_what_the_tier_refuses_is_refused_whole(secondary: Secondary) -> None:
-    """The primary shows why; nothing half done is left."""
+def test_copy_that_the_tier_does_not_allow_is_refused_as_a_whole(secondary: Secondary) -> None:
+    """The primary shows the reason, and no part of the copy is applied."""
     groups = (GroupReplica(name=group_name(f"group{number}")) for number in range(21))
 
     with pytest.raises(LimitReached):
         secondary.take(a_hub("copied", *groups))
 
     with pytest.raises(HubNotFound):
-        secondary.bench.catalog.view.hub(WEST, "copied")
+        secondary.broker_harness.catalog.view.hub(WEST, "copied")
 
 
-def test_after_a_failover_the_old_primary_is_refused(secondary: Secondary) -> None:
-    """By the id of the pairing; an unknown primary gets no information."""
-    bench = secondary.bench
-    bench.do(lambda done: bench.manager.fail_over(WEST, SHOP, bench.actor(), done))
+def test_old_primary_is_refused_after_a_failover(secondary: Secondary) -> None:
+    """The id of the pairing is checked; an unknown primary gets no information."""
+    broker_harness = secondary.broker_harness
+    broker_harness.do(lambda done: broker_harness.manager.fail_over(WEST, SHOP, broker_harness.actor(), done))
 
     with pytest.raises(FailedOver):
         secondary.take(a_hub())
     with pytest.raises(AliasNotFound):
-        secondary.take(a_hub(), Claim(namespace=WEST, alias=SHOP, pairing="another-pairing-id"))
+        secondary.take(a_hub(), PairingClaim(namespace=WEST, alias=SHOP, pairing="another-pairing-id"))
 
-    assert bench.catalog.view.alias(WEST, SHOP).role is GeoRole.PRIMARY_NOT_REPLICATING
+    assert broker_harness.catalog.view.alias(WEST, SHOP).role is GeoRole.PRIMARY_NOT_REPLICATING
 
 
-def test_a_namespace_is_the_secondary_of_one_pairing(secondary: Secondary) -> None:
-    """Neither another primary nor the same one again may take it over, and no name is used twice."""
-    bench = secondary.bench
-    bench.do(lambda done: bench.manager.pair("hubmere", alias_name("taken"), "", "", bench.actor(), done))
+def test_namespace_is_the_secondary_of_at_most_one_pairing(secondary: Secondary) -> None:
+    """Neither another primary nor a second pairing with the same one is accepted, and no name is used twice."""
+    broker_harness = secondary.broker_harness
+    broker_harness.do(
+        lambda done: broker_harness.manager.pair("hubmere", alias_name("taken"), "", "", broker_harness.actor(), done)
+    )
 
     with pytest.raises(Conflict):
         secondary.begin("another-pairing-id")
     with pytest.raises(AlreadyExists):
-        bench.broker.replicas.begin(WEST, alias_name("taken"), "east-ns", PAIRING, bench.actor(), lambda _: None)
+        broker_harness.broker.replicas.begin(
+            WEST, alias_name("taken"), "east-ns", PAIRING, broker_harness.actor(), lambda _: None
+        )
 
 
 def test_an_alias_that_replicates_is_not_paired_again(secondary: Secondary) -> None:
-    """The first partner would stay a secondary without a primary."""
-    bench, other = secondary.bench, alias_name("other")
-    bench.do(
-        lambda done: bench.manager.pair_away(
-            "hubmere", other, "north-ns", "", "another-pairing-id", bench.actor(), done
+    """The first partner would remain a secondary without a primary."""
+    broker_harness, other = secondary.broker_harness, alias_name("other")
+    broker_harness.do(
+        lambda done: broker_harness.manager.pair_away(
+            "hubmere", other, "north-ns", "", "another-pairing-id", broker_harness.actor(), done
         )
     )
 
     with pytest.raises(Conflict, match="break the pairing first"):
-        bench.manager.pair("hubmere", other, "", "", bench.actor(), lambda _: None)
+        broker_harness.manager.pair("hubmere", other, "", "", broker_harness.actor(), lambda _: None)

@@ -1,4 +1,4 @@
-"""Open connections are reviewed in slices, each once, and by the current rules."""
+"""Open connections are checked again in slices, each once, by the current rules."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from broker.test_access import KEY, AccessHarness
-from hubmere.broker.access import ROTATED_KEY_GRACE_S, Principal
-from hubmere.broker.revocation import SLICE_CONNECTIONS, Judge, Revocation
+from hubmere.broker.access.authentication import ROTATED_KEY_GRACE_S, Principal
+from hubmere.broker.access.revocation import SLICE_CONNECTIONS, Judge, Revocation
 from hubmere.model.entity import KeyKind, Rights
 from hubmere.model.errors import CredentialRevoked, LocalAuthDisabled, NamespaceNotFound, Refusal
 from hubmere.model.spec import with_new_key
@@ -17,23 +17,23 @@ from model.builders import NOW_MS, NOW_S
 
 @pytest.fixture
 def harness() -> AccessHarness:
-    """A namespace with a hub `eh1` that has a rule `send`."""
+    """A namespace with a hub `eh1` and its rule `send`."""
     return AccessHarness()
 
 
 class Connection:
-    """Counts its reviews."""
+    """A connection that counts its reviews."""
 
     def __init__(self) -> None:
         self.reviews = 0
 
     def review(self, judge: Judge) -> None:
-        """A connection that ends nothing."""
+        """Count the review, and close nothing."""
         self.reviews += 1
 
 
-def test_many_connections_are_judged_over_several_turns_of_the_loop(harness: AccessHarness) -> None:
-    """Closing thousands of connections at once would stop everybody else."""
+def test_many_connections_are_reviewed_in_several_turns_of_the_loop(harness: AccessHarness) -> None:
+    """Reviewing thousands of connections in one turn would block all other clients."""
     connections = [Connection() for _ in range(2 * SLICE_CONNECTIONS + 1)]
     turns: list[Callable[[], None]] = []
     revocation = Revocation(harness.access, lambda: connections)
@@ -50,15 +50,15 @@ def test_many_connections_are_judged_over_several_turns_of_the_loop(harness: Acc
     assert {connection.reviews for connection in connections} == {1}
 
 
-def test_the_administrator_is_judged_by_no_rule(harness: AccessHarness) -> None:
-    """The admin token is not a rule's."""
+def test_administrator_is_not_affected_by_changes_of_rules(harness: AccessHarness) -> None:
+    """The administrator's token does not belong to a rule."""
     revocation = Revocation(harness.access, list)
 
     assert revocation.judge(Principal.admin(), 0.0) == Principal.admin()
 
 
 def test_a_principal_whose_rule_is_unchanged_stays_the_same_object(harness: AccessHarness) -> None:
-    """Endpoints see by identity that nothing has changed."""
+    """Endpoints compare identity to see that nothing has changed."""
     principal = harness.access.by_key(harness.namespace, "send", KEY)
 
     assert Revocation(harness.access, list).judge(principal, 0.0) is principal
@@ -74,10 +74,10 @@ def test_a_principal_whose_rule_is_unchanged_stays_the_same_object(harness: Acce
     ],
     ids=["rule", "hub", "namespace", "local authentication"],
 )
-def test_a_principal_ends_with_what_it_stands_on(
+def test_principal_becomes_invalid_with_its_rule_hub_or_namespace(
     harness: AccessHarness, change: Callable[[AccessHarness], Step], kind: type[Refusal]
 ) -> None:
-    """Whichever of these goes, the credential is good for nothing."""
+    """After any of these changes the credential gives no access."""
     principal = harness.access.by_key(harness.namespace, "send", KEY)
 
     harness.change(change(harness))
@@ -87,7 +87,7 @@ def test_a_principal_ends_with_what_it_stands_on(
 
 
 def test_a_rotated_key_gets_an_expiry_once(harness: AccessHarness) -> None:
-    """A later change of rules does not prolong the grace time, and a token that expires earlier keeps its expiry."""
+    """A later change of rules does not extend the grace time, and a token that expires earlier keeps its expiry."""
     principal = harness.access.by_key(harness.namespace, "send", KEY)
     short = replace(principal, expires_at_s=NOW_S + 5)
     harness.change(Replace(with_new_key(harness.rule, KeyKind.PRIMARY, now_ms=NOW_MS, key=None)))
@@ -101,8 +101,8 @@ def test_a_rotated_key_gets_an_expiry_once(harness: AccessHarness) -> None:
         harness.access.current(first, NOW_S, ends_rotated=True)
 
 
-def test_a_principal_follows_the_rights_of_its_rule(harness: AccessHarness) -> None:
-    """A right that the rule has lost is lost for connected clients; a rotated key cannot manage."""
+def test_rights_of_a_principal_follow_its_rule(harness: AccessHarness) -> None:
+    """Connected clients lose a right that the rule has lost; a rotated key cannot manage."""
     principal = harness.access.by_key(harness.namespace, "send", KEY)
     harness.change(Replace(replace(harness.rule, rights=Rights.ALL)))
     widened = harness.access.current(principal, NOW_S)

@@ -1,4 +1,4 @@
-"""Role assignments: what they allow and where, and their creation, change and deletion."""
+"""Role assignments: what they allow on which scope, and how they are created, changed and deleted."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from broker.builders import NOW_MS, Bench
+from broker.builders import NOW_MS, BrokerHarness
 from broker.issuers import OWNER_ID, a_trusted_issuer, claims, token
-from hubmere.broker.access import Principal, Resource
+from hubmere.broker.access.authentication import Principal
+from hubmere.broker.access.credentials import BearerToken, SharedAccessSignature
+from hubmere.broker.access.resources import Resource
+from hubmere.broker.access.revocation import Judge
 from hubmere.broker.caller import Caller
-from hubmere.broker.credentials import BearerToken, SharedAccessSignature
-from hubmere.broker.revocation import Judge
 from hubmere.model.entity import ApplicationGroup, PublicNetworkAccess, Rights, RoleAssignment
 from hubmere.model.errors import (
     AddressNotAllowed,
@@ -27,7 +28,7 @@ from hubmere.model.errors import (
     RoleMissing,
 )
 from hubmere.model.names import application_group_name, group_name
-from hubmere.model.roles import (
+from hubmere.model.security.roles import (
     CONTRIBUTOR,
     DATA_OWNER,
     DATA_RECEIVER,
@@ -46,7 +47,7 @@ NOW_S = NOW_MS / 1000
 GROUP_ID = "22222222-2222-2222-2222-222222222222"
 
 
-class RoleHarness(Bench):
+class RoleHarness(BrokerHarness):
     """A broker that trusts one issuer, with a second hub."""
 
     def __init__(self) -> None:
@@ -95,7 +96,7 @@ def harness() -> Iterator[RoleHarness]:
 
 
 def test_token_without_a_role_signs_in_and_may_do_nothing(harness: RoleHarness) -> None:
-    """As in the cloud, the refusal comes with the first use."""
+    """As in Azure, the refusal comes with the first use."""
     caller = harness.sign_in()
 
     with pytest.raises(ClaimMissing):
@@ -119,7 +120,7 @@ def test_token_without_a_role_signs_in_and_may_do_nothing(harness: RoleHarness) 
 def test_role_gives_the_rights_of_the_data_plane(
     harness: RoleHarness, role: Role, send: bool, listen: bool, manage: bool
 ) -> None:
-    """Roles for management open no events, as in the cloud."""
+    """As in Azure, roles for management give no access to events."""
     harness.assign(role)
 
     rights = (Rights.SEND, Rights.LISTEN, Rights.MANAGE)
@@ -148,8 +149,8 @@ def test_role_gives_control_of_the_management_plane(harness: RoleHarness, role: 
                 harness.manage(control)
 
 
-def test_role_on_a_hub_ends_at_the_hub(harness: RoleHarness) -> None:
-    """Neither its neighbours nor the namespace are reached, and only this hub is seen."""
+def test_role_on_a_hub_is_limited_to_that_hub(harness: RoleHarness) -> None:
+    """Other hubs and the namespace cannot be used, and only this hub is visible."""
     harness.assign(DATA_OWNER, "orders")
 
     assert harness.may(Rights.SEND, "orders")
@@ -163,8 +164,8 @@ def test_role_on_a_hub_ends_at_the_hub(harness: RoleHarness) -> None:
         harness.manage(Control.READ)
 
 
-def test_role_on_a_consumer_group_ends_at_the_group(harness: RoleHarness) -> None:
-    """A reader of one group may ask its hub for partitions, and read nothing else."""
+def test_role_on_a_consumer_group_is_limited_to_that_group(harness: RoleHarness) -> None:
+    """A reader of one group may read the properties of its hub, but no events of other groups."""
     harness.assign(DATA_RECEIVER, "orders", "$Default")
     hub = harness.broker.entities.hub("hubmere", "orders")
     harness.do(
@@ -178,8 +179,8 @@ def test_role_on_a_consumer_group_ends_at_the_group(harness: RoleHarness) -> Non
     assert not harness.may(Rights.LISTEN, "orders")
 
 
-def test_role_of_a_group_counts_for_its_members(harness: RoleHarness) -> None:
-    """The issuer says in the token to which groups a user belongs."""
+def test_role_of_a_group_of_users_applies_to_its_members(harness: RoleHarness) -> None:
+    """The token of a user names the groups of the user."""
     harness.assign(DATA_SENDER, who=GROUP_ID.upper())
 
     assert harness.may(Rights.SEND, "orders", groups=[GROUP_ID])
@@ -187,8 +188,8 @@ def test_role_of_a_group_counts_for_its_members(harness: RoleHarness) -> None:
     assert not harness.may(Rights.SEND, "orders")
 
 
-def test_application_id_counts_for_the_application_itself_only(harness: RoleHarness) -> None:
-    """A user who signs in with the help of an application does not get its roles."""
+def test_role_of_an_application_does_not_apply_to_its_users(harness: RoleHarness) -> None:
+    """A user who signs in through an application does not get the roles of the application."""
     harness.assign(DATA_SENDER, who="my-app")
 
     assert harness.may(Rights.SEND, "orders", oid=None, sub="my-app", azp="my-app")
@@ -196,8 +197,8 @@ def test_application_id_counts_for_the_application_itself_only(harness: RoleHarn
     assert not harness.may(Rights.SEND, "orders", oid="a-user", sub="pairwise", appid="my-app")
 
 
-def test_identities_and_role_changes_are_judged_again(harness: RoleHarness) -> None:
-    """The rights of a connection follow the current assignments."""
+def test_rights_follow_changes_of_role_assignments(harness: RoleHarness) -> None:
+    """Open connections are reviewed with the current assignments."""
     kept = harness.assign(DATA_SENDER, "orders")
     principal = harness.sign_in().principal
     judge: Judge = harness.broker.revocation.judge
@@ -210,7 +211,7 @@ def test_identities_and_role_changes_are_judged_again(harness: RoleHarness) -> N
     assert judged.rights is Rights.NONE
 
 
-def test_open_connection_is_reviewed_when_a_role_is_taken_away(harness: RoleHarness) -> None:
+def test_open_connection_is_reviewed_when_a_role_assignment_is_deleted(harness: RoleHarness) -> None:
     """Revocation does not wait for the token to expire."""
     kept, other = harness.assign(DATA_SENDER, "orders"), harness.assign(DATA_SENDER, "invoices")
     caller = harness.sign_in()
@@ -233,8 +234,8 @@ def test_open_connection_is_reviewed_when_a_role_is_taken_away(harness: RoleHarn
     assert [type(one) for one in reviewed] == [ClaimMissing, ClaimMissing]
 
 
-def test_second_role_of_an_identity_adds_to_the_first(harness: RoleHarness) -> None:
-    """Roles are added up over all scopes."""
+def test_roles_of_an_identity_are_cumulative(harness: RoleHarness) -> None:
+    """Roles on all scopes count together."""
     harness.assign(DATA_SENDER, "orders")
     harness.assign(DATA_RECEIVER)
 
@@ -243,8 +244,8 @@ def test_second_role_of_an_identity_adds_to_the_first(harness: RoleHarness) -> N
     assert not harness.may(Rights.SEND, "invoices")
 
 
-def test_assignment_that_exists_is_repeated_without_a_change_and_never_changed(harness: RoleHarness) -> None:
-    """As in the cloud: the same again is fine, another one under the same id is not."""
+def test_existing_assignment_can_be_repeated_but_not_changed(harness: RoleHarness) -> None:
+    """As in Azure, the same assignment again is accepted, and another one with the same id is refused."""
     made = harness.assign(DATA_SENDER)
     harness.do(lambda done: harness.manager.assign_role(made, harness.actor(), done))
 
@@ -275,8 +276,8 @@ def test_bad_assignment_is_refused(harness: RoleHarness, changes: dict[str, Any]
         harness.manager.assign_role(wanted, harness.actor(), lambda _: None)
 
 
-def test_assignments_go_with_what_they_are_on(harness: RoleHarness) -> None:
-    """A hub that is created again under the old name has none of them."""
+def test_assignments_are_deleted_with_their_hub(harness: RoleHarness) -> None:
+    """A new hub with the old name has no assignments."""
     harness.assign(DATA_SENDER, "orders")
     harness.assign(DATA_RECEIVER, "invoices", "$Default")
     harness.assign(DATA_OWNER)
@@ -294,7 +295,7 @@ def test_assignments_go_with_what_they_are_on(harness: RoleHarness) -> None:
 
 
 def test_assignments_are_audited_with_role_and_principal(harness: RoleHarness) -> None:
-    """Who gave whom which right is the first question after an incident."""
+    """After an incident an operator needs to know who gave which right to whom."""
     harness.take_away(harness.assign(DATA_SENDER, "orders"))
 
     lines = [(line.action, line.target) for line in harness.broker.audit.latest() if "role" in line.action]
@@ -304,7 +305,7 @@ def test_assignments_are_audited_with_role_and_principal(harness: RoleHarness) -
 
 
 def test_namespace_without_local_authentication_accepts_tokens_only(harness: RoleHarness) -> None:
-    """`disableLocalAuth` is how the cloud forces identities."""
+    """In Azure, `disableLocalAuth` allows only identities."""
     harness.assign(DATA_OWNER)
     spec = NamespaceSpec(disable_local_auth=True)
     harness.do(lambda done: harness.manager.update_namespace("hubmere", spec, harness.actor(), done))
@@ -314,8 +315,8 @@ def test_namespace_without_local_authentication_accepts_tokens_only(harness: Rol
     assert harness.may(Rights.SEND, "orders")
 
 
-def test_disabled_application_group_locks_its_application_out(harness: RoleHarness) -> None:
-    """`AADAppID=` names an application, as in the cloud."""
+def test_disabled_application_group_refuses_its_application(harness: RoleHarness) -> None:
+    """As in Azure, `AADAppID=` names an application."""
     harness.assign(DATA_OWNER)
     group = ApplicationGroup(
         namespace=harness.broker.entities.namespace("hubmere").name,
@@ -330,7 +331,7 @@ def test_disabled_application_group_locks_its_application_out(harness: RoleHarne
         harness.sign_in(appid="MY-APP")
 
 
-def test_identity_may_not_become_another_when_it_authenticates_again(harness: RoleHarness) -> None:
+def test_connection_cannot_change_its_identity_when_it_authenticates_again(harness: RoleHarness) -> None:
     """KIP-368: a connection keeps its principal."""
     harness.assign(DATA_OWNER)
     caller = harness.sign_in()
@@ -343,7 +344,7 @@ def test_identity_may_not_become_another_when_it_authenticates_again(harness: Ro
 
 
 def test_namespace_is_found_by_the_audience_of_the_token(harness: RoleHarness) -> None:
-    """A Kafka client with OAUTHBEARER names no host; its token does."""
+    """A Kafka client with OAUTHBEARER sends no host name; the audience of its token names the namespace."""
     caller = harness.broker.sign_in(
         None, BearerToken(token(claims(aud="https://hubmere.servicebus.windows.net"))), address="", now_s=NOW_S
     )
@@ -351,8 +352,8 @@ def test_namespace_is_found_by_the_audience_of_the_token(harness: RoleHarness) -
     assert caller.namespace.name == "hubmere"
 
 
-def test_claim_is_limited_to_the_audience_it_was_put_for(harness: RoleHarness) -> None:
-    """A token on `$cbs` for one hub opens that hub only, whatever the roles."""
+def test_claim_is_limited_to_its_audience(harness: RoleHarness) -> None:
+    """A token that is put to `$cbs` for one hub opens only that hub, whatever its roles are."""
     harness.assign(DATA_OWNER)
     caller = harness.broker.connect("localhost", "127.0.0.1")
     principal: Principal = caller.authenticate(BearerToken(token()), NOW_S, audience="sb://localhost/orders")
@@ -361,8 +362,8 @@ def test_claim_is_limited_to_the_audience_it_was_put_for(harness: RoleHarness) -
     assert not principal.may(Rights.SEND, Resource.of_hub("hubmere", "invoices"))
 
 
-def test_network_rules_come_before_tokens(harness: RoleHarness) -> None:
-    """An address that is not allowed learns nothing about its token."""
+def test_network_rules_are_checked_before_tokens(harness: RoleHarness) -> None:
+    """A client with a denied address must not learn anything about its token."""
     spec = NamespaceSpec(public_network_access=PublicNetworkAccess.DISABLED)
     harness.do(lambda done: harness.manager.update_namespace("hubmere", spec, harness.actor(), done))
 

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.test_access import HOST, AccessHarness
-from hubmere.broker.access import Access, Principal, Resource
+from hubmere.broker.access.authentication import Access, Principal
+from hubmere.broker.access.resources import Resource
 from hubmere.model.errors import MalformedToken, Refusal
-from hubmere.model.sas import make_token
+from hubmere.model.security.sas import make_token
 from model.builders import NOW_S
 
 EXPIRY = NOW_S + 60
@@ -19,7 +20,7 @@ WORLD = AccessHarness()
 ACCESS: Access = WORLD.access
 NAMESPACE = WORLD.namespace.name
 
-# Names that are each other's beginnings, differ by case, and have characters that encoding changes.
+# Names that are prefixes of each other, differ in case, or contain characters that must be encoded.
 SEGMENTS = st.sampled_from(
     [
         "eh1",
@@ -43,7 +44,7 @@ PATHS = st.lists(SEGMENTS, min_size=1, max_size=5)
 
 
 def encoded(text: str, draw: st.DataObject) -> str:
-    """A segment percent-encoded in one of the ways that clients write: what has to be, and more, in either case."""
+    """A percent-encoded segment as clients write it: the required characters, and sometimes more, in any case."""
     out = []
     for byte in text.encode():
         character = chr(byte)
@@ -66,7 +67,7 @@ def a_uri(path: list[str], draw: st.DataObject) -> str:
 
 
 def holder_of(uri: str, *, is_encoded: bool = True) -> Principal:
-    """Who holds a token for a URI, signed with the root key."""
+    """The principal of a token for a URI, signed with the root key."""
     token = make_token(uri, WORLD.root.name, WORLD.root.primary_key, expires_at_s=EXPIRY)
     if not is_encoded:
         digest = hmac.new(WORLD.root.primary_key.encode(), f"{uri}\n{EXPIRY}".encode(), "sha256").digest()
@@ -76,10 +77,10 @@ def holder_of(uri: str, *, is_encoded: bool = True) -> Principal:
 
 
 @given(scope=PATHS, asked=PATHS, draw=st.data())
-def test_a_token_opens_what_its_segments_are_a_prefix_of_and_nothing_else(
+def test_token_opens_exactly_the_resources_below_its_path(
     scope: list[str], asked: list[str], draw: st.DataObject
 ) -> None:
-    """Whatever scheme, port, case, encoding, slashes and query its client has written."""
+    """Scheme, port, case, encoding, slashes and query do not matter."""
     principal = holder_of(a_uri(scope, draw), is_encoded=True)
     folded, wanted = ([segment.lower() for segment in path] for path in (scope, asked))
 
@@ -89,8 +90,8 @@ def test_a_token_opens_what_its_segments_are_a_prefix_of_and_nothing_else(
 
 
 @given(path=PATHS, draw=st.data())
-def test_a_token_for_the_very_url_that_is_posted_to_opens_it(path: list[str], draw: st.DataObject) -> None:
-    """`/messages` is part of the path; the token opens the messages of this path and not the path itself."""
+def test_token_for_the_url_of_a_post_request_opens_that_url(path: list[str], draw: st.DataObject) -> None:
+    """`/messages` is part of the path; the token is valid for the messages of this path, not for the path itself."""
     principal = holder_of(a_uri([*path, "messages"], draw))
 
     posted = Resource.of_hub(NAMESPACE, path[0], *path[1:], is_messages=True)
@@ -121,8 +122,8 @@ def test_a_token_for_the_very_url_that_is_posted_to_opens_it(path: list[str], dr
         ("eh1/messages", "eh1/consumergroups/g"),
     ],
 )
-def test_a_token_for_something_else_opens_nothing(resource: str, asked: str) -> None:
-    """Longer names, dot segments, encoded slashes and double encoding are no way around."""
+def test_token_for_another_resource_is_refused(resource: str, asked: str) -> None:
+    """Longer names, dot segments, encoded slashes and double encoding do not circumvent the check."""
     hub, *below = asked.split("/")
     for is_encoded in (True, False):
         principal = holder_of(f"https://{HOST}/{resource}", is_encoded=is_encoded)
@@ -131,7 +132,7 @@ def test_a_token_for_something_else_opens_nothing(resource: str, asked: str) -> 
 
 
 @pytest.mark.parametrize("path", ["eh1/publisher/a/messages", "EH1/Publisher/A"])
-def test_the_singular_of_publishers_is_taken(path: str) -> None:
+def test_singular_form_of_publishers_is_accepted(path: str) -> None:
     """One page of the service's API uses the singular, and both forms are accepted."""
     principal = holder_of(f"https://{HOST}/{path}")
 
@@ -140,20 +141,20 @@ def test_the_singular_of_publishers_is_taken(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["missing/publisher/a", "eh1/x/publisher/a"])
-def test_the_word_publisher_elsewhere_is_a_name(path: str) -> None:
-    """Only what follows a hub is a list of publishers."""
+def test_word_publisher_in_another_position_is_a_name(path: str) -> None:
+    """It means publishers only directly after a hub."""
     assert holder_of(f"https://{HOST}/{path}").scope == path
 
 
-def test_a_resource_that_is_not_utf_8_is_malformed() -> None:
+def test_resource_that_is_not_utf_8_is_refused_as_malformed() -> None:
     """Two different broken names must not become the same one."""
     with pytest.raises(MalformedToken):
         holder_of(f"https://{HOST}/eh1/publishers/%FF")
 
 
 @given(text=st.text(max_size=60))
-def test_any_text_is_a_resource_or_a_refusal(text: str) -> None:
-    """No resource breaks the node."""
+def test_any_text_is_either_a_resource_or_a_refusal(text: str) -> None:
+    """No text causes another error."""
     token = f"SharedAccessSignature sr={text}&sig=x&se={EXPIRY}&skn=send"
 
     with pytest.raises(Refusal):

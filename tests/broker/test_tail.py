@@ -1,8 +1,8 @@
-"""Readers at the end of a partition share what one of them has read."""
+"""Readers at the end of a partition share the result of one read."""
 
 import pytest
 
-from broker.builders import NOW_MS, Bench, a_batch
+from broker.builders import NOW_MS, BrokerHarness, a_batch
 from broker.test_read import a_reader
 from hubmere.broker.tail import MAX_TAIL_BYTES, MAX_TAILS, Tails
 from hubmere.model.errors import SequenceOutOfRange
@@ -24,20 +24,20 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-def append(bench: Bench, body: bytes, *, partition: int = 0) -> PartitionLog:
+def append(harness: BrokerHarness, body: bytes, *, partition: int = 0) -> PartitionLog:
     """Commit one batch."""
-    log = bench.hub.log(partition)
+    log = harness.hub.log(partition)
     log.append(a_batch(body=body), NOW_MS)
-    bench.turn.run()
+    harness.turn.run()
     return log
 
 
-def test_one_read_serves_every_reader_at_the_end(bench: Bench, reads: list[int]) -> None:
-    """Of different groups too; the next batch is read again, once."""
-    readers = [a_reader(bench) for _ in range(5)]
+def test_one_read_serves_every_reader_at_the_end(harness: BrokerHarness, reads: list[int]) -> None:
+    """This includes readers of different groups; the next batch is again read once."""
+    readers = [a_reader(harness) for _ in range(5)]
 
     for number in range(3):
-        append(bench, b"%d" % number)
+        append(harness, b"%d" % number)
         chunks = [reader.read(1 << 20) for reader in readers]
         for reader, chunk in zip(readers, chunks, strict=True):
             assert chunk is not None
@@ -47,17 +47,19 @@ def test_one_read_serves_every_reader_at_the_end(bench: Bench, reads: list[int])
     assert reads == [0, 1, 2]
 
 
-def test_a_reader_that_wants_less_or_starts_elsewhere_reads_for_itself(bench: Bench, reads: list[int]) -> None:
-    """A chunk is shared only if the log would give the same one."""
+def test_reader_with_a_smaller_limit_or_another_position_reads_the_log(
+    harness: BrokerHarness, reads: list[int]
+) -> None:
+    """A result is shared only if the log would return the same one."""
     tails = Tails()
-    append(bench, b"a" * 100)
-    log = append(bench, b"b" * 100)
+    append(harness, b"a" * 100)
+    log = append(harness, b"b" * 100)
 
-    whole = tails.read(log, 0, 0, 1 << 20, stable_only=True)
-    less = tails.read(log, 0, 0, 150, stable_only=True)
-    later = tails.read(log, 0, 1, 1 << 20, stable_only=True)
-    again = tails.read(log, 0, 1, 1 << 20, stable_only=False)
-    end = tails.read(log, 0, 2, 1 << 20, stable_only=True)
+    whole = tails.read(log, log.state, 0, 0, 1 << 20, stable_only=True)
+    less = tails.read(log, log.state, 0, 0, 150, stable_only=True)
+    later = tails.read(log, log.state, 0, 1, 1 << 20, stable_only=True)
+    again = tails.read(log, log.state, 0, 1, 1 << 20, stable_only=False)
+    end = tails.read(log, log.state, 0, 2, 1 << 20, stable_only=True)
 
     assert whole is not None
     assert less is not None
@@ -68,30 +70,30 @@ def test_a_reader_that_wants_less_or_starts_elsewhere_reads_for_itself(bench: Be
     assert reads == [0, 0, 1, 2]
 
 
-def test_large_chunks_and_other_logs_are_not_kept(bench: Bench, reads: list[int]) -> None:
-    """The memory of a hub for this is bounded."""
+def test_large_chunks_and_chunks_of_other_logs_are_not_cached(harness: BrokerHarness, reads: list[int]) -> None:
+    """The memory of a hub for shared reads is limited."""
     tails = Tails()
-    log = append(bench, b"x" * MAX_TAIL_BYTES)
-    other = append(bench, b"y", partition=1)
+    log = append(harness, b"x" * MAX_TAIL_BYTES)
+    other = append(harness, b"y", partition=1)
 
-    tails.read(log, 0, 0, 1 << 20, stable_only=True)
-    tails.read(log, 0, 0, 1 << 20, stable_only=True)
-    tails.read(other, 0, 0, 1 << 20, stable_only=True)
+    tails.read(log, log.state, 0, 0, 1 << 20, stable_only=True)
+    tails.read(log, log.state, 0, 0, 1 << 20, stable_only=True)
+    tails.read(other, other.state, 0, 0, 1 << 20, stable_only=True)
     assert reads == [0, 0, 0]
     for partition in range(3 * MAX_TAILS):
-        tails.read(other, partition, 0, 1 << 20, stable_only=True)
+        tails.read(other, other.state, partition, 0, 1 << 20, stable_only=True)
 
     assert len(tails._tails) <= MAX_TAILS
 
 
-def test_what_was_deleted_is_not_served_from_memory(bench: Bench) -> None:
-    """A position before the start of the log is refused as by the log itself."""
+def test_deleted_events_are_not_served_from_the_cache(harness: BrokerHarness) -> None:
+    """A position before the start of the log is refused, as by the log itself."""
     tails = Tails()
-    log = append(bench, b"a")
-    assert tails.read(log, 0, 0, 1 << 20, stable_only=True) is not None
+    log = append(harness, b"a")
+    assert tails.read(log, log.state, 0, 0, 1 << 20, stable_only=True) is not None
 
     log.trim(1)
 
     assert log.state.log_start == 1
     with pytest.raises(SequenceOutOfRange):
-        tails.read(log, 0, 0, 1 << 20, stable_only=True)
+        tails.read(log, log.state, 0, 0, 1 << 20, stable_only=True)

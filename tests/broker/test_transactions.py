@@ -1,11 +1,11 @@
-"""Transactional producers: fencing, covering partitions and offsets, ending, timing out, and surviving a restart."""
+"""Transactional producers: fencing, adding partitions and offsets, ending, timeouts, and restarts."""
 
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from broker.builders import NOW_MS, Bench, a_batch
+from broker.builders import NOW_MS, BrokerHarness, a_batch
 from hubmere.broker.coordinator.producer_ids import ProducerIds
 from hubmere.broker.coordinator.refusals import (
     ConcurrentTransaction,
@@ -23,18 +23,22 @@ Producer = tuple[int, int]
 
 
 class TransactionHarness:
-    """A coordinator on a bench, with every answer awaited."""
+    """A coordinator of a broker harness, which waits for every answer."""
 
-    def __init__(self, bench: Bench) -> None:
-        self.bench = bench
+    def __init__(self, broker_harness: BrokerHarness) -> None:
+        self.broker_harness = broker_harness
         self.now = 0.0
         self.restart()
 
     def restart(self) -> None:
         """Start again from the catalog."""
-        namespace = self.bench.broker._namespace("hubmere")
+        namespace = self.broker_harness.broker._namespace("hubmere")
         self.transactions = Transactions(
-            namespace, self.bench.catalog, ProducerIds(self.bench.catalog), now=self.now, now_ms=self.now_ms
+            namespace,
+            self.broker_harness.catalog,
+            ProducerIds(self.broker_harness.catalog),
+            now=self.now,
+            now_ms=self.now_ms,
         )
 
     @property
@@ -43,13 +47,13 @@ class TransactionHarness:
 
     @property
     def place(self) -> tuple[str, int]:
-        return (self.bench.hub.entity.uid, 0)
+        return (self.broker_harness.hub.entity.uid, 0)
 
     def settle(self) -> None:
-        """Let the catalog and the logs come to rest; each may set off the other."""
+        """Wait until the catalog and the logs have no pending work; each may cause work of the other."""
         for _ in range(6):
-            self.bench.catalog.apply()
-            self.bench.turn.run()
+            self.broker_harness.catalog.apply()
+            self.broker_harness.turn.run()
 
     def start(
         self, transactional_id: str = "t", expected: Producer | None = None, timeout_ms: int = 60_000
@@ -86,13 +90,13 @@ class TransactionHarness:
         self._await(lambda done: self.transactions.end("t", producer, self.now, self.now_ms, done, commit=commit))
 
     def write(self, producer: Producer, sequence: int = 0, partition: int = 0) -> None:
-        """Write an event of the open transaction into the log, as the produce handler would."""
+        """Append an event of the open transaction to the log, as the produce handler does."""
         number, epoch = producer
         self.transactions.require_enlisted("t", number, epoch, (self.place[0], partition))
         batch = a_batch(producer=(number, epoch, sequence))
         write_header(batch, read_header(batch)._replace(attributes=TRANSACTIONAL))
         seal(batch)
-        self.bench.hub.log(partition).append(batch, self.now_ms)
+        self.broker_harness.hub.log(partition).append(batch, self.now_ms)
         self.settle()
 
     def advance(self, seconds: float) -> None:
@@ -102,11 +106,11 @@ class TransactionHarness:
 
     @property
     def stable(self) -> int:
-        return self.bench.hub.log(0).state.last_stable
+        return self.broker_harness.hub.log(0).state.last_stable
 
     @property
     def end_of_log(self) -> int:
-        return self.bench.hub.log(0).state.committed
+        return self.broker_harness.hub.log(0).state.committed
 
     @property
     def phase(self) -> Phase:
@@ -116,32 +120,32 @@ class TransactionHarness:
 
     @property
     def committed_offset(self) -> int | None:
-        found = self.bench.catalog.view.group_offset("hubmere", "g", *self.place)
+        found = self.broker_harness.catalog.view.group_offset("hubmere", "g", *self.place)
         return None if found is None else found.sequence
 
 
 @pytest.fixture
-def harness(bench: Bench) -> TransactionHarness:
-    return TransactionHarness(bench)
+def harness(broker_harness: BrokerHarness) -> TransactionHarness:
+    return TransactionHarness(broker_harness)
 
 
 # --- producers -------------------------------------------------------------------------------------------------------
 
 
-def test_every_start_gives_a_higher_epoch(harness: TransactionHarness) -> None:
-    """The same producer id, so that partitions know who is the newer one."""
+def test_every_start_of_a_producer_increments_its_epoch(harness: TransactionHarness) -> None:
+    """The producer id stays the same, so that partitions recognise the newer producer."""
     first, second = harness.start(), harness.start()
 
     assert second == (first[0], first[1] + 1)
 
 
-def test_other_ids_have_other_producers(harness: TransactionHarness) -> None:
-    """Producer ids are never given twice."""
+def test_other_transactional_ids_have_other_producer_ids(harness: TransactionHarness) -> None:
+    """Producer ids are never used twice."""
     assert harness.start("a")[0] != harness.start("b")[0]
 
 
 def test_older_producer_is_fenced(harness: TransactionHarness) -> None:
-    """A zombie must not write into the transaction of its successor."""
+    """An old process must not write to the transaction of its successor."""
     old = harness.start()
     new = harness.start()
 
@@ -152,8 +156,8 @@ def test_older_producer_is_fenced(harness: TransactionHarness) -> None:
         harness.transactions.require_enlisted("t", *old, harness.place)
 
 
-def test_start_aborts_what_the_last_producer_left_open(harness: TransactionHarness) -> None:
-    """Its events stay invisible, and its partitions know the new epoch at once."""
+def test_start_of_a_producer_aborts_the_open_transaction_of_the_previous_one(harness: TransactionHarness) -> None:
+    """Its events stay invisible, and its partitions get the new epoch at once."""
     old = harness.start()
     harness.add(old)
     harness.write(old)
@@ -163,13 +167,13 @@ def test_start_aborts_what_the_last_producer_left_open(harness: TransactionHarne
 
     assert new[1] > old[1]
     assert (harness.stable, harness.end_of_log) == (2, 2)
-    assert len(harness.bench.hub.log(0).aborted_transactions(0, 2)) == 1
+    assert len(harness.broker_harness.hub.log(0).aborted_transactions(0, 2)) == 1
     harness.add(new)
     harness.write(new)
 
 
-def test_producer_that_comes_back_must_be_the_current_one(harness: TransactionHarness) -> None:
-    """KIP-360: after an error a producer asks for the next epoch, and only the latest one gets it."""
+def test_producer_that_asks_for_the_next_epoch_must_be_the_current_one(harness: TransactionHarness) -> None:
+    """KIP-360: after an error a producer asks for the next epoch; only the latest producer gets it."""
     first = harness.start()
 
     second = harness.start(expected=first)
@@ -183,7 +187,7 @@ def test_producer_that_comes_back_must_be_the_current_one(harness: TransactionHa
 
 
 def test_producer_that_missed_the_answer_gets_it_again(harness: TransactionHarness) -> None:
-    """KIP-360: a retry must not fence the one that it comes from; a restart in between changes nothing."""
+    """KIP-360: a retry must not fence its own producer, not even after a restart."""
     first = harness.start()
     second = harness.start(expected=first)
     harness.restart()
@@ -196,10 +200,10 @@ def test_producer_that_missed_the_answer_gets_it_again(harness: TransactionHarne
         harness.start(expected=first)
 
 
-def test_producer_gets_another_id_when_its_epochs_are_used_up(
+def test_producer_gets_another_id_when_its_epochs_are_exhausted(
     harness: TransactionHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are 16 bits wide."""
+    """An epoch has 16 bits."""
     monkeypatch.setattr("hubmere.broker.coordinator.transactions._LAST_EPOCH", 1)
     first, second = harness.start(), harness.start()
 
@@ -211,14 +215,14 @@ def test_producer_gets_another_id_when_its_epochs_are_used_up(
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, LONGEST_TRANSACTION_MS + 1])
-def test_time_of_a_transaction_has_bounds(harness: TransactionHarness, timeout_ms: int) -> None:
-    """An open one holds back every committed reader of its partitions."""
+def test_timeout_of_a_transaction_is_limited(harness: TransactionHarness, timeout_ms: int) -> None:
+    """An open transaction holds back all read_committed readers of its partitions."""
     with pytest.raises(TransactionTimeoutTooLong):
         harness.start(timeout_ms=timeout_ms)
 
 
-def test_stranger_has_no_transaction(harness: TransactionHarness) -> None:
-    """Neither an unknown id nor the producer id of another."""
+def test_unknown_producer_has_no_transaction(harness: TransactionHarness) -> None:
+    """Neither an unknown transactional id nor the producer id of another one is accepted."""
     producer = harness.start()
 
     with pytest.raises(ProducerMismatch):
@@ -229,7 +233,7 @@ def test_stranger_has_no_transaction(harness: TransactionHarness) -> None:
         harness.transactions.require_enlisted("other", *producer, harness.place)
 
 
-def test_second_request_while_the_first_is_on_its_way_has_to_wait(harness: TransactionHarness) -> None:
+def test_second_request_is_refused_while_the_first_is_not_durable(harness: TransactionHarness) -> None:
     """The client retries; no decision depends on a change that is not durable."""
     producer = harness.start()
     harness.transactions.add_partitions("t", producer, [harness.place], 0.0, NOW_MS, print)
@@ -245,8 +249,8 @@ def test_second_request_while_the_first_is_on_its_way_has_to_wait(harness: Trans
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_events_become_visible_together_or_never(harness: TransactionHarness, commit: bool) -> None:
-    """A marker in every partition, then readers of committed events continue."""
+def test_events_of_a_transaction_become_visible_together_or_never(harness: TransactionHarness, commit: bool) -> None:
+    """Every partition gets a marker; then read_committed readers continue."""
     producer = harness.start()
     harness.add(producer, 0, 1)
     harness.write(producer)
@@ -255,14 +259,14 @@ def test_events_become_visible_together_or_never(harness: TransactionHarness, co
 
     harness.end(producer, commit=commit)
 
-    logs = [harness.bench.hub.log(partition) for partition in (0, 1)]
+    logs = [harness.broker_harness.hub.log(partition) for partition in (0, 1)]
     assert [log.state.last_stable for log in logs] == [2, 2]
     assert [len(log.aborted_transactions(0, 2)) for log in logs] == ([0, 0] if commit else [1, 1])
     assert harness.phase is (Phase.COMPLETE_COMMIT if commit else Phase.COMPLETE_ABORT)
 
 
-def test_transactions_follow_each_other(harness: TransactionHarness) -> None:
-    """With the same producer and epoch; what one covered the next does not."""
+def test_next_transaction_starts_without_the_partitions_of_the_last_one(harness: TransactionHarness) -> None:
+    """Producer id and epoch stay the same."""
     producer = harness.start()
     for sequence in range(3):
         harness.add(producer)
@@ -274,8 +278,8 @@ def test_transactions_follow_each_other(harness: TransactionHarness) -> None:
         harness.write(producer, 3)
 
 
-def test_partition_is_enlisted_before_it_is_written_to(harness: TransactionHarness) -> None:
-    """KIP-890: a late batch of an ended transaction would hang for ever."""
+def test_write_to_a_partition_that_was_not_added_is_refused(harness: TransactionHarness) -> None:
+    """KIP-890: a late batch of an ended transaction would never be ended."""
     producer = harness.start()
     harness.add(producer, 1)
 
@@ -284,8 +288,8 @@ def test_partition_is_enlisted_before_it_is_written_to(harness: TransactionHarne
     harness.write(producer, partition=1)
 
 
-def test_enlisting_again_costs_nothing(harness: TransactionHarness) -> None:
-    """Clients repeat requests without an answer."""
+def test_adding_a_partition_again_causes_no_write(harness: TransactionHarness) -> None:
+    """Clients repeat requests that were not answered."""
     producer = harness.start()
     harness.add(producer)
     outcome: list[Refusal | None] = []
@@ -298,10 +302,10 @@ def test_enlisting_again_costs_nothing(harness: TransactionHarness) -> None:
 @pytest.mark.parametrize(
     ("first", "second", "is_repeat"), [(True, True, True), (False, False, True), (True, False, False)]
 )
-def test_end_can_be_repeated_but_not_changed(
+def test_end_of_a_transaction_can_be_repeated_but_not_changed(
     harness: TransactionHarness, first: bool, second: bool, is_repeat: bool
 ) -> None:
-    """The client may have missed our answer; it may not have changed its mind."""
+    """The client may have missed the answer, but must not ask for the opposite outcome."""
     producer = harness.start()
     harness.add(producer)
     harness.end(producer, commit=first)
@@ -313,8 +317,8 @@ def test_end_can_be_repeated_but_not_changed(
             harness.end(producer, commit=second)
 
 
-def test_transaction_that_never_began_cannot_be_ended(harness: TransactionHarness) -> None:
-    """There is nothing to decide."""
+def test_transaction_that_has_not_begun_cannot_be_ended(harness: TransactionHarness) -> None:
+    """There is no transaction to end."""
     with pytest.raises(InvalidTransactionState):
         harness.end(harness.start())
 
@@ -323,7 +327,11 @@ def test_partition_of_a_deleted_hub_needs_no_marker(harness: TransactionHarness)
     """The transaction must not wait for a deleted hub."""
     producer = harness.start()
     harness.add(producer)
-    harness.bench.do(lambda done: harness.bench.manager.delete_hub("hubmere", "orders", harness.bench.actor(), done))
+    harness.broker_harness.do(
+        lambda done: harness.broker_harness.manager.delete_hub(
+            "hubmere", "orders", harness.broker_harness.actor(), done
+        )
+    )
     known = harness.transactions.find("t")
     assert known is not None
 
@@ -335,11 +343,11 @@ def test_partition_of_a_deleted_hub_needs_no_marker(harness: TransactionHarness)
 def test_marker_that_cannot_be_written_is_tried_again(
     harness: TransactionHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once decided, a transaction is carried out however long the disk is full."""
+    """A decided transaction is completed, however long the disk is full."""
     producer = harness.start()
     harness.add(producer)
     harness.write(producer)
-    log = harness.bench.hub.log(0)
+    log = harness.broker_harness.hub.log(0)
 
     def full(*_: object, **__: object) -> None:
         raise StorageFull("no room")
@@ -360,7 +368,7 @@ def test_marker_that_cannot_be_written_is_tried_again(
 
 
 def test_offsets_are_committed_with_the_transaction(harness: TransactionHarness) -> None:
-    """Read, transform, write: all or nothing."""
+    """Read, transform, write: either everything is committed or nothing."""
     producer = harness.start()
     harness.add(producer)
     harness.add_group(producer)
@@ -375,7 +383,7 @@ def test_offsets_are_committed_with_the_transaction(harness: TransactionHarness)
     assert not harness.transactions.has_pending("g", *harness.place)
 
 
-def test_offsets_of_an_aborted_transaction_are_forgotten(harness: TransactionHarness) -> None:
+def test_offsets_of_an_aborted_transaction_are_dropped(harness: TransactionHarness) -> None:
     """The events will be read again."""
     producer = harness.start()
     harness.add_group(producer)
@@ -386,8 +394,8 @@ def test_offsets_of_an_aborted_transaction_are_forgotten(harness: TransactionHar
     assert harness.committed_offset is None
 
 
-def test_group_is_enlisted_before_its_offsets(harness: TransactionHarness) -> None:
-    """As partitions are."""
+def test_offsets_of_a_group_that_was_not_added_are_refused(harness: TransactionHarness) -> None:
+    """The same rule holds for partitions."""
     producer = harness.start()
     harness.add(producer)
 
@@ -399,7 +407,7 @@ def test_group_is_enlisted_before_its_offsets(harness: TransactionHarness) -> No
 
 
 def test_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(harness: TransactionHarness) -> None:
-    """Readers of committed events must not wait for a producer that is gone."""
+    """read_committed readers must not wait for a producer that has disappeared."""
     producer = harness.start(timeout_ms=5_000)
     harness.add(producer)
     harness.write(producer)
@@ -415,7 +423,7 @@ def test_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(harn
 
 
 def test_ended_transaction_does_not_time_out(harness: TransactionHarness) -> None:
-    """Its clock stops with it."""
+    """The timeout ends with the transaction."""
     producer = harness.start(timeout_ms=5_000)
     harness.add(producer)
     harness.end(producer)
@@ -426,8 +434,8 @@ def test_ended_transaction_does_not_time_out(harness: TransactionHarness) -> Non
     harness.add(producer)
 
 
-def test_open_transaction_goes_on_after_a_restart(harness: TransactionHarness) -> None:
-    """With the rest of its timeout."""
+def test_open_transaction_continues_after_a_restart(harness: TransactionHarness) -> None:
+    """It has the remaining part of its timeout."""
     producer = harness.start(timeout_ms=10_000)
     harness.add(producer)
     harness.write(producer)
@@ -440,10 +448,10 @@ def test_open_transaction_goes_on_after_a_restart(harness: TransactionHarness) -
     assert harness.stable == 2
 
 
-def test_decided_transaction_is_carried_out_after_a_restart(
+def test_decided_transaction_is_completed_after_a_restart(
     harness: TransactionHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The crash came between the decision and the markers; offsets included."""
+    """The crash happened between the decision and the markers; its offsets are committed too."""
     producer = harness.start()
     harness.add(producer)
     harness.add_group(producer)
@@ -461,8 +469,8 @@ def test_decided_transaction_is_carried_out_after_a_restart(
     assert (harness.phase, harness.stable, harness.committed_offset) == (Phase.COMPLETE_COMMIT, 2, 42)
 
 
-def test_transactional_id_that_nobody_uses_is_forgotten(harness: TransactionHarness) -> None:
-    """After a week, and not while it has a transaction."""
+def test_unused_transactional_id_is_removed(harness: TransactionHarness) -> None:
+    """It is removed after a week, but not while it has a transaction."""
     producer = harness.start()
     harness.add(producer)
     harness.transactions.delete_unused(NOW_MS + ID_EXPIRY_MS + 1)
@@ -477,8 +485,10 @@ def test_transactional_id_that_nobody_uses_is_forgotten(harness: TransactionHarn
     assert harness.transactions.list() == []
 
 
-def test_transaction_covers_only_so_much(harness: TransactionHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it covers is written at its end."""
+def test_number_of_partitions_of_a_transaction_is_limited(
+    harness: TransactionHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them are written at its end."""
     monkeypatch.setattr("hubmere.broker.coordinator.transactions.MAX_PARTITIONS", 2)
     producer = harness.start()
 
@@ -489,8 +499,8 @@ def test_transaction_covers_only_so_much(harness: TransactionHarness, monkeypatc
 # --- producer ids ----------------------------------------------------------------------------------------------------
 
 
-def test_producer_ids_are_never_given_twice(bench: Bench) -> None:
-    """Not within a block, not across blocks, and not after a restart."""
+def test_producer_ids_are_never_used_twice(broker_harness: BrokerHarness) -> None:
+    """This holds within a block, across blocks, and after a restart."""
     taken: list[int] = []
 
     def note(number: int, refusal: Refusal | None) -> None:
@@ -498,12 +508,12 @@ def test_producer_ids_are_never_given_twice(bench: Bench) -> None:
         taken.append(number)
 
     for _ in range(2):
-        ids = ProducerIds(bench.catalog)
+        ids = ProducerIds(broker_harness.catalog)
         for _ in range(1500):
             ids.take(note)
-        bench.catalog.apply()
-        bench.turn.run()
-        bench.catalog.apply()
-        bench.turn.run()
+        broker_harness.catalog.apply()
+        broker_harness.turn.run()
+        broker_harness.catalog.apply()
+        broker_harness.turn.run()
 
     assert len(taken) == len(set(taken)) == 3000

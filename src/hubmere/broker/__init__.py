@@ -6,14 +6,21 @@ waits, reads a clock, opens a socket or writes a log line; time is an argument.
 """
 
 from hubmere.broker import blobs as blob_storage
-from hubmere.broker.access import Principal, Resource
-from hubmere.broker.broker import Broker, HubInfo, PartitionInfo, Peek, ProcessorPosition
+from hubmere.broker.access.authentication import Principal
+from hubmere.broker.access.credentials import (
+    AdminToken,
+    BearerToken,
+    ConnectionStringCredential,
+    Credential,
+    SharedAccessSignature,
+    SharedKey,
+)
+from hubmere.broker.access.resources import Resource
+from hubmere.broker.access.revocation import Judge
+from hubmere.broker.broker import Broker, Peek
 from hubmere.broker.caller import Caller
 from hubmere.broker.coalesce import Coalescer, shared_limit_bytes, split_run
 from hubmere.broker.coalesce_runs import RunCoalescer
-from hubmere.broker.conditions import CLUSTER as CLUSTER_CONDITION
-from hubmere.broker.conditions import NAMES as CONDITION_NAMES
-from hubmere.broker.conditions import Condition, ConditionSeverity
 from hubmere.broker.coordinator import refusals
 from hubmere.broker.coordinator.administration import (
     GroupAdministration,
@@ -49,19 +56,14 @@ from hubmere.broker.coordinator.membership import (
 from hubmere.broker.coordinator.offsets import Commit
 from hubmere.broker.coordinator.refusals import CoordinationRefused
 from hubmere.broker.coordinator.transaction import PendingOffset, Phase, Transaction
-from hubmere.broker.counters import Traffic
-from hubmere.broker.credentials import (
-    AdminToken,
-    BearerToken,
-    ConnectionStringCredential,
-    Credential,
-    SharedAccessSignature,
-    SharedKey,
-)
+from hubmere.broker.hubs.counters import Traffic
+from hubmere.broker.hubs.live import segment_lifetime_ms
+from hubmere.broker.hubs.opening import MAX_WAIT_S as MAX_OPENING_WAIT_S
+from hubmere.broker.hubs.opening import LogOpening, Waiting
+from hubmere.broker.hubs.runtime_information import HubInfo, PartitionInfo
+from hubmere.broker.hubs.views import HubView, NamespaceView, PartitionView
 from hubmere.broker.identity.keys import IssuerKeys, KeysPending, MalformedKeys, TrustedKey, read_key_set
-from hubmere.broker.live import segment_lifetime_ms
-from hubmere.broker.loop_lag import LAG_BOUNDS_S, LoopLag
-from hubmere.broker.management.auditing import AuditLine
+from hubmere.broker.management.auditing import AuditLine, AuditLog
 from hubmere.broker.management.capture import STARTING as CAPTURE_STARTING
 from hubmere.broker.management.capture import (
     CapturedFile,
@@ -86,17 +88,17 @@ from hubmere.broker.management.connections import (
     display_text,
 )
 from hubmere.broker.management.entities import Entities
-from hubmere.broker.management.manager import Actor, Done, Manager
+from hubmere.broker.management.manager import Actor, Manager, OnDone
 from hubmere.broker.management.outbox import Copy, HubCopy, Outbox, copies_of
-from hubmere.broker.management.replica import Claim, GroupReplica, HubReplica, RuleReplica
-from hubmere.broker.opening import MAX_WAIT_S as MAX_OPENING_WAIT_S
-from hubmere.broker.opening import LogOpening, Waiting
-from hubmere.broker.processors import ProcessorGroup, Processors, ProcessorState
+from hubmere.broker.management.processors import ProcessorGroup, ProcessorPosition, Processors, ProcessorState
+from hubmere.broker.management.replica import GroupReplica, HubReplica, PairingClaim, RuleReplica
+from hubmere.broker.monitoring.conditions import CLUSTER as CLUSTER_CONDITION
+from hubmere.broker.monitoring.conditions import NAMES as CONDITION_NAMES
+from hubmere.broker.monitoring.conditions import Condition, ConditionSeverity
+from hubmere.broker.monitoring.loop_lag import LAG_BOUNDS_S, LoopLag
+from hubmere.broker.monitoring.tracing import EndSpan, Tracer
 from hubmere.broker.publish import OverLimit, Publisher, RunPart
 from hubmere.broker.read import PartitionRead, PartitionReader, Reader, Steal, leader_epoch_refusal
-from hubmere.broker.revocation import Judge
-from hubmere.broker.tracing import EndSpan, Tracer
-from hubmere.broker.views import HubView, NamespaceView, PartitionView
 
 __all__ = [
     # callers
@@ -146,7 +148,8 @@ __all__ = [
     "segment_lifetime_ms",
     # management
     "AuditLine",
-    "Done",
+    "AuditLog",
+    "OnDone",
     "Manager",
     # connections, for monitoring
     "MAX_DESCRIBED",
@@ -187,7 +190,7 @@ __all__ = [
     "PlannedHub",
     "Supervision",
     # geo-disaster recovery
-    "Claim",
+    "PairingClaim",
     "Copy",
     "GroupReplica",
     "HubCopy",

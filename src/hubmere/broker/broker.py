@@ -1,48 +1,51 @@
 """Broker: the whole protocol-neutral surface that endpoints and portal see.
 
-Finds the namespace of a connection, signs clients in, opens publishers and readers, and describes hubs and partitions.
+Finds the namespace of a connection, signs clients in, and opens publishers and readers.
 No socket, no clock, no waiting: time is an argument, and slow work completes through a callback on the owner's thread.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-from hubmere.broker.access import Access, Principal, Resource
+from hubmere.broker.access.authentication import Access, Principal
+from hubmere.broker.access.credentials import AdminToken, BearerToken, Credential
+from hubmere.broker.access.network import require_address
+from hubmere.broker.access.resources import Resource
+from hubmere.broker.access.revocation import Revocation
 from hubmere.broker.blobs.accounts import BlobAccounts
-from hubmere.broker.blobs.processors import ProcessorPartition
 from hubmere.broker.caller import Caller
-from hubmere.broker.conditions import Conditions
+from hubmere.broker.cold.history import Histories
 from hubmere.broker.coordinator.coordinators import Coordinators
-from hubmere.broker.counters import Counters
-from hubmere.broker.credentials import AdminToken, BearerToken, Credential
+from hubmere.broker.hubs.counters import Counters
+from hubmere.broker.hubs.live import Evicted, LiveHub
+from hubmere.broker.hubs.live_namespace import LiveNamespace
+from hubmere.broker.hubs.recovery import Recovery
+from hubmere.broker.hubs.runtime_information import RuntimeInformation
+from hubmere.broker.hubs.views import NamespaceView, PartitionView
 from hubmere.broker.identity.identities import MANAGEMENT_AUDIENCES, STORAGE_AUDIENCES
-from hubmere.broker.latencies import Latencies
-from hubmere.broker.live import Evicted, LiveHub, LiveNamespace
-from hubmere.broker.loop_lag import LoopLag
 from hubmere.broker.management.capture import Captures
 from hubmere.broker.management.connections import Connections
 from hubmere.broker.management.entities import Entities
 from hubmere.broker.management.live_state import LiveState
 from hubmere.broker.management.manager import Manager
 from hubmere.broker.management.outbox import Outboxes
+from hubmere.broker.management.processors import Processors
 from hubmere.broker.management.replica import Replicas
-from hubmere.broker.network import require_address
+from hubmere.broker.monitoring.conditions import Conditions
+from hubmere.broker.monitoring.latencies import Latencies
+from hubmere.broker.monitoring.loop_lag import LoopLag
+from hubmere.broker.monitoring.tracing import Tracer
 from hubmere.broker.places import Places
-from hubmere.broker.processors import Processors
 from hubmere.broker.publish import Publisher
 from hubmere.broker.quotas.application_groups import FREE, ClientQuota
 from hubmere.broker.quotas.auto_inflate import QUIET_SECONDS
-from hubmere.broker.quotas.byte_rates import ByteRate
-from hubmere.broker.quotas.throughput import FairBucket
+from hubmere.broker.quotas.demand import DemandMeter
+from hubmere.broker.quotas.sharing import Sharing
 from hubmere.broker.read import Client, OnClosed, OnReady, PartitionReader, Reader, ReaderSpec
-from hubmere.broker.recovery import Recovery
-from hubmere.broker.revocation import Revocation
-from hubmere.broker.tracing import Tracer
 from hubmere.broker.upkeep import Upkeep
-from hubmere.broker.views import HubView, NamespaceView, PartitionView
-from hubmere.model.capture import CaptureTargets
+from hubmere.model.capture.cold import ColdSource
+from hubmere.model.capture.targets import CaptureTargets
 from hubmere.model.entity import Namespace, Rights
 from hubmere.model.errors import (
     AdminRequired,
@@ -54,45 +57,19 @@ from hubmere.model.errors import (
     PartitionNotFound,
     Refusal,
     RoleMissing,
-    ServerBusy,
 )
+from hubmere.model.monitoring.pulse import GatewayStatus
 from hubmere.model.names import fold, partition_number
 from hubmere.model.position import Position
-from hubmere.model.roles import Control
+from hubmere.model.security.roles import Control
 from hubmere.model.tier import LimitsBook
 from hubmere.store.audit import AuditLog
 from hubmere.store.blob_files import BodyStore, MemoryBodies
 from hubmere.store.catalog.view import Create
 from hubmere.store.engine import Catalog, Chunk, LogEngine
 
-# The service's sub-code for too many requests for runtime information.
-_TOO_MANY_QUESTIONS = 50008
 # Default folder of captured files, below the folder in which the node was started.
 _CAPTURE_FOLDER = Path("hubmere-capture")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HubInfo:
-    """Runtime information of a hub."""
-
-    name: str
-    created_ms: int
-    partition_ids: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionInfo:
-    """Runtime information of a partition; an empty one has -1, as in the service."""
-
-    hub: str
-    partition: int
-    begin_sequence: int
-    last_sequence: int
-    last_offset: int
-    last_enqueued_ms: int
-    is_empty: bool
-    size_bytes: int
-    rate: ByteRate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,16 +79,6 @@ class Peek:
     partition: PartitionView
     sequence: int
     chunk: Chunk | None
-
-
-class ProcessorPosition(NamedTuple):
-    """A partition of an event processor. `lag` counts the events after its checkpoint, None without a checkpoint."""
-
-    namespace: str
-    hub: str
-    partition: int
-    lag: int | None
-    stored: ProcessorPartition
 
 
 class Broker:
@@ -137,10 +104,13 @@ class Broker:
         blob_bodies: BodyStore | None = None,
         blob_keys: Mapping[str, Sequence[bytes]] | None = None,
         places: Places | None = None,
+        shares_units: bool = False,
+        cold_source: ColdSource | None = None,
     ) -> None:
+        """`places` and `shares_units` are for gateways: who reads a partition, and throughput units of all gateways."""
         self._catalog = catalog
         self.entities = Entities(lambda: catalog.view)
-        self.planned_entities = Entities(lambda: catalog.planned)
+        self.planned_entities = Entities(lambda: catalog.planned_view)
         self.book = book
         self.access = access
         self.counters = Counters()
@@ -152,16 +122,32 @@ class Broker:
         self.audit = AuditLog() if audit is None else audit
         self._namespaces: dict[str, LiveNamespace] = {}
         self.segment_bytes = segment_bytes
-        self._live_state = LiveState(
-            catalog, engine, book, self._namespaces, segment_bytes, self.connections, self.revocation, places
-        )
         targets = capture_targets or CaptureTargets.in_folder(_CAPTURE_FOLDER)
+        histories = None if cold_source is None else Histories(cold_source, targets)
+        self._live_state = LiveState(
+            catalog,
+            engine,
+            book,
+            self._namespaces,
+            segment_bytes,
+            self.connections,
+            self.revocation,
+            places,
+            is_shared=shares_units,
+            histories=histories,
+        )
+        # Both exist on gateways only: the share of this gateway, and the measurement of what its clients want.
+        self.sharing = Sharing(self._namespaces) if shares_units else None
+        self.demand = DemandMeter(self._namespaces) if shares_units else None
+        # All gateways of the cluster, for monitoring; there are none beside a single node.
+        self.gateways: Callable[[], Sequence[GatewayStatus]] = tuple
         self.manager = Manager(
             catalog,
             book,
             self._live_state,
             default_partition_count=default_partition_count,
             capture_targets=targets,
+            histories=histories,
             audit=self.audit,
         )
         self.captures = Captures(catalog, self._namespaces, targets, hold_bytes=capture_hold_bytes)
@@ -173,11 +159,13 @@ class Broker:
         self.recovery = Recovery(engine, self._namespaces)
         self.processors = Processors(self.blob_accounts, self._namespace_for_host, self.audit)
         self.coordinators = Coordinators(catalog, self._namespaces, self.audit)
-        self.upkeep = Upkeep(self._namespaces, self.coordinators, self.manager, self.captures, quiet_s=quiet_s)
+        self.upkeep = Upkeep(
+            self._namespaces, self.coordinators, self.manager, self.captures, quiet_s=quiet_s, sharing=self.sharing
+        )
         self.default_partition_count = default_partition_count
         self._default_namespace = default_namespace
         self._tracer: Tracer | None = None
-        self._questions: dict[str, FairBucket] = {}
+        self.runtime_information = RuntimeInformation()
 
     @property
     def tracer(self) -> Tracer | None:
@@ -438,13 +426,20 @@ class Broker:
         return hub.readers.open(hub, spec, self._reading_client(hub, principal))
 
     def follow(
-        self, hub: LiveHub, partition: int, on_moved: OnReady, *, principal: Principal | None = None
+        self,
+        hub: LiveHub,
+        partition: int,
+        on_moved: OnReady,
+        *,
+        principal: Principal | None = None,
+        stored_only: bool = False,
     ) -> PartitionReader:
         """A reader without a group or an epoch, for a caller whose right to listen was checked (Kafka)."""
         if not 0 <= partition < hub.entity.partition_count:
             raise PartitionNotFound(hub.name, str(partition), hub.entity.partition_count)
         hub.require_receiving()
-        return PartitionReader(hub, partition, on_moved, self._reading_client(hub, principal))
+        client = self._reading_client(hub, principal)
+        return PartitionReader(hub, partition, on_moved, client, stored_only=stored_only)
 
     def _reading_client(self, hub: LiveHub, principal: Principal | None) -> Client:
         return Client(
@@ -466,55 +461,3 @@ class Broker:
         sequence = log.find(position)
         chunk = hub.read_now(log, number, sequence, max_bytes)
         return Peek(partition=hub.view.partition(number), sequence=sequence, chunk=chunk)
-
-    # --- runtime information ---
-
-    def hub_info(self, hub: HubView, now: float) -> HubInfo:
-        """Name, age and partitions of a hub."""
-        self._admit_question(hub._live, now)
-        entity = hub.entity
-        return HubInfo(name=entity.name, created_ms=entity.created_ms, partition_ids=entity.partition_ids)
-
-    def partition_info(self, hub: HubView, partition: str, now: float) -> PartitionInfo:
-        """Where a partition begins and ends."""
-        view = hub.partition_of(partition)
-        # Get the log first: a request that waits for it runs again, and must not be counted twice.
-        number, state = view.number, view.current_state
-        self._admit_question(hub._live, now)
-        return PartitionInfo(
-            hub=hub.name,
-            partition=number,
-            begin_sequence=state.log_start,
-            last_sequence=state.committed - 1,
-            last_offset=state.last_offset,
-            last_enqueued_ms=state.last_enqueued_ms,
-            is_empty=state.log_start == state.committed,
-            size_bytes=state.size_bytes,
-            rate=hub.rate(number),
-        )
-
-    def processor_positions(self) -> list[ProcessorPosition]:
-        """The checkpoints and owners that event processors keep on this node, for hubs that exist, with their lag."""
-        found: list[ProcessorPosition] = []
-        for stored in self.blob_accounts.processor_partitions():
-            try:
-                live = self._namespace_for_host(stored.host)
-            except AliasElsewhere:
-                continue
-            hub = live.hubs.get(fold(stored.hub))
-            number = int(stored.partition)
-            if hub is None or number >= hub.entity.partition_count:
-                continue
-            lag = None if stored.sequence is None else hub.behind(number, stored.sequence + 1)
-            found.append(ProcessorPosition(live.entity.name, hub.name, number, lag, stored))
-        return found
-
-    def _admit_question(self, hub: LiveHub, now: float) -> None:
-        limit = hub.namespace.limits.runtime_information_per_second
-        if limit is None:
-            return
-        bucket = self._questions.setdefault(hub.namespace.entity.name, FairBucket(limit, now))
-        if bucket.missing(hub.entity.uid, 1, now):
-            hub.counters.throttled_requests += 1
-            raise ServerBusy(1.0, code=_TOO_MANY_QUESTIONS)
-        bucket.spend(hub.entity.uid, 1, now)

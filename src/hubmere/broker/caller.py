@@ -13,127 +13,47 @@ A protocol with one credential per connection or request (Kafka, HTTP) uses `Bro
 after another over `$cbs`: it uses `Broker.connect` and adds claims. Thread rule: the owner's thread only.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from functools import lru_cache
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from hubmere.broker.access import Principal, Resource
+from hubmere.broker.access.authentication import Principal
+from hubmere.broker.access.claims import Claims, is_same_holder, limit_to_audience
+from hubmere.broker.access.credentials import Credential
+from hubmere.broker.access.network import is_allowed, require_address
+from hubmere.broker.access.resources import Resource, events_of, path_below
+from hubmere.broker.access.revocation import Judge
 from hubmere.broker.coordinator.coordinators import Coordinator
-from hubmere.broker.credentials import Credential
-from hubmere.broker.live import LiveHub, LiveNamespace
-from hubmere.broker.network import is_allowed, require_address
+from hubmere.broker.hubs.live import LiveHub
+from hubmere.broker.hubs.live_namespace import LiveNamespace
+from hubmere.broker.hubs.views import HubView, NamespaceView, PartitionView
 from hubmere.broker.publish import Publisher
 from hubmere.broker.quotas.application_groups import ClientQuota
 from hubmere.broker.read import PartitionReader, Reader
-from hubmere.broker.revocation import Judge
-from hubmere.broker.views import HubView, NamespaceView, PartitionView
+from hubmere.broker.used_hubs import UsedHubs
 from hubmere.model.entity import Rights
 from hubmere.model.errors import (
     ClaimMissing,
     CredentialRevoked,
     HubNotFound,
-    InvalidAudience,
     LimitReached,
     MalformedToken,
     MissingToken,
     NamespaceNotFound,
     Refusal,
-    SequenceOutOfRange,
 )
 from hubmere.model.names import fold
 from hubmere.model.position import Position
-from hubmere.model.roles import Control
-from hubmere.model.sas import split_audience
+from hubmere.model.security.roles import Control
 
 if TYPE_CHECKING:
-    from hubmere.broker.broker import Broker, HubInfo, PartitionInfo, Peek
-
-# The most careful clients send one token per hub, group and partition that a connection uses.
-MAX_CLAIMS: Final = 1024
-# Hubs for which a caller caches its publisher and its right to read.
-MAX_CACHED_HUBS: Final = 10_000
-# Rights are checked for the same paths repeatedly; readers of a partition share one object.
-_CACHED_RESOURCES: Final = 4096
+    from hubmere.broker.broker import Broker, Peek
+    from hubmere.broker.hubs.runtime_information import HubInfo, PartitionInfo
 
 # The node below a hub that answers questions about it (AMQP).
 MANAGEMENT_NODE: Final = "$management"
 
 OnClosed = Callable[[Refusal], None]
 OnReady = Callable[[], None]
-
-
-@lru_cache(maxsize=_CACHED_RESOURCES)
-def _events_of(namespace: str, hub: str, *below: str) -> Resource:
-    """The resource that a client publishes to or reads from: the events below a path."""
-    return Resource.of_hub(namespace, hub, *below, is_messages=True)
-
-
-def _who(principal: Principal) -> tuple[str, ...]:
-    """The identity of a principal, without its rights and its expiry."""
-    identity = principal.identity
-    issuer = "" if identity is None else identity.issuer
-    return principal.namespace, principal.rule, principal.hub, issuer
-
-
-class Claims:
-    """The claims of a client; mostly one or two."""
-
-    __slots__ = ("_claims",)
-
-    def __init__(self, *claims: Principal) -> None:
-        # A tuple of one or two takes a third of the memory of a dictionary.
-        self._claims: tuple[Principal, ...] = claims
-
-    def __iter__(self) -> Iterator[Principal]:
-        return iter(self._claims)
-
-    def __len__(self) -> int:
-        return len(self._claims)
-
-    def add(self, principal: Principal) -> None:
-        """Keep a claim; it replaces an older one of the same scope."""
-        others = tuple(claim for claim in self._claims if claim.scope != principal.scope)
-        if len(others) >= MAX_CLAIMS:
-            raise LimitReached("tokens on a connection", MAX_CLAIMS)
-        self._claims = (*others, principal)
-
-    def replace(self, principal: Principal) -> None:
-        """Keep this claim only."""
-        self._claims = (principal,)
-
-    def keeps_open(self, right: Rights, resource: Resource, now_s: float) -> bool:
-        """Whether an open link may stay open: an unexpired claim gives one of the rights on the resource."""
-        return any(claim.may(right, resource) and not claim.is_expired(now_s) for claim in self._claims)
-
-    def find(self, right: Rights, resource: Resource, now_s: float) -> Principal | None:
-        """The claim that allows something new; a claim whose key was rotated allows nothing new."""
-        for claim in self._claims:
-            if claim.may(right, resource) and not claim.is_rotated and not claim.is_expired(now_s):
-                return claim
-        return None
-
-    def review(self, judge: Judge, now_s: float) -> Refusal | None:
-        """Drop the claims that the rules in force no longer allow; returns why the last of them was dropped."""
-        kept: list[Principal] = []
-        why: Refusal | None = None
-        for claim in self._claims:
-            try:
-                kept.append(judge(claim, now_s))
-            except Refusal as refusal:
-                why = refusal
-        self._claims = tuple(kept)
-        return why
-
-    @property
-    def rules(self) -> tuple[str, ...]:
-        """The names of the authorization rules behind the claims, each once."""
-        return tuple(dict.fromkeys(claim.rule for claim in self._claims))
-
-    def next_expiry(self, after_s: float) -> float | None:
-        """When the next claim expires that has not expired yet."""
-        times = (claim.expires_at_s for claim in self._claims)
-        return min((time for time in times if time is not None and time > after_s), default=None)
 
 
 class Caller:
@@ -149,9 +69,7 @@ class Caller:
         "_collects_claims",
         "_is_kafka",
         "_live",
-        "_opened_hubs",
-        "_publishers",
-        "_readable",
+        "_used",
         "_version",
         "address",
         "is_connected",
@@ -174,10 +92,7 @@ class Caller:
         self._collects_claims = collects_claims
         # The version of the catalog at the last check of the claims.
         self._version = broker._catalog.view.version
-        self._publishers: dict[str, Publisher] = {}
-        self._readable: dict[str, LiveHub] = {}
-        # Names of hubs that this caller has used: with a rotated key, only these can still be used.
-        self._opened_hubs: set[str] = set()
+        self._used = UsedHubs()
         self.address = address
         self.is_connected = False
         # Grows when rights have to be checked again: after a new credential, or after a change of rights.
@@ -244,28 +159,9 @@ class Caller:
         """
         principal = self._broker.verify(self._live, credential, now_s)
         if audience is not None:
-            principal = self._limit_to_audience(principal, audience)
+            principal = limit_to_audience(principal, audience, self._live.hubs)
         self.add_claim(principal, now_s)
         return principal
-
-    def _limit_to_audience(self, principal: Principal, audience: str) -> Principal:
-        host, path = split_audience(audience)
-        hub = self._hub_of_path(path)
-        resource = Resource(principal.namespace, hub or path.partition("/")[0], path, is_messages=True)
-        if not principal.is_admin and not principal.is_in_scope(resource):
-            raise InvalidAudience(
-                f"{principal.namespace}/{principal.scope or principal.hub}".rstrip("/"), str(resource)
-            )
-        if path and hub is None:
-            raise HubNotFound(f"sb://{host or principal.namespace}/{path.partition('/')[0]}")
-        # A token for the messages of the audience covers less than the audience, and is kept as it is.
-        return principal if len(principal.scope) > len(path) else replace(principal, scope=path)
-
-    def _hub_of_path(self, path: str) -> str | None:
-        """The folded name of the hub in which a path lies: the longest one that fits, since names may contain '/'."""
-        segments = path.split("/")
-        names = ("/".join(segments[:count]) for count in range(len(segments), 0, -1))
-        return next((name for name in names if name in self._live.hubs), None)
 
     def add_claim(self, principal: Principal, now_s: float) -> None:
         """Keep a claim that was verified before; refused if it was revoked since."""
@@ -280,7 +176,7 @@ class Caller:
         live = self._broker._namespace_for_host(host or self._broker._host_in(credential))
         require_address(live.entity, self.address)
         principal, current = self._broker.verify(live, credential, now_s), self.principal
-        if _who(principal) != _who(current):
+        if not is_same_holder(principal, current):
             raise MalformedToken("Re-authentication must use the same principal.")
         self._claims.replace(principal)
         self._forget_hubs()
@@ -288,9 +184,7 @@ class Caller:
 
     def _forget_hubs(self) -> None:
         """Ask for every right again at its next use."""
-        self._publishers.clear()
-        self._readable.clear()
-        self._opened_hubs.clear()
+        self._used.clear()
         self.revision += 1
 
     # --- connections
@@ -331,7 +225,7 @@ class Caller:
         if not self._collects_claims:
             principal = self.principal
             principal.require(right, resource)
-            if principal.is_rotated and resource.hub not in self._opened_hubs:
+            if principal.is_rotated and resource.hub not in self._used.names:
                 raise CredentialRevoked(principal.rule)
             return principal
         if self._version != self._broker._catalog.view.version:
@@ -358,7 +252,7 @@ class Caller:
 
     def events_of(self, hub: str, *below: str) -> Resource:
         """The events of a hub or of a part of it: what a link publishes to or reads from."""
-        return _events_of(self._live.entity.name, hub, *below)
+        return events_of(self._live.entity.name, hub, *below)
 
     def keeps_open(self, right: Rights, resource: Resource, now_s: float) -> bool:
         """Whether an open link may stay open by the claims that are left."""
@@ -371,9 +265,9 @@ class Caller:
 
     def require_in_use(self, principal: Principal) -> None:
         """Refuse when the caller publishes or reads now and the principal no longer allows it."""
-        for hubs, right in ((self._publishers, Rights.SEND), (self._readable, Rights.LISTEN)):
+        for hubs, right in ((self._used.publishers, Rights.SEND), (self._used.readable, Rights.LISTEN)):
             for hub in hubs:
-                if not principal.may(right, _events_of(self._live.entity.name, hub)):
+                if not principal.may(right, events_of(self._live.entity.name, hub)):
                     raise ClaimMissing(right.names[0], f"sb://{self._live.entity.name}/{hub}")
 
     def review_connection(self, judge: Judge, now_s: float) -> None:
@@ -418,7 +312,7 @@ class Caller:
             return []
         name = self._live.entity.name
         hubs = sorted(self._live.hubs.values(), key=lambda hub: hub.name)
-        return [hub.view for hub in hubs if any(claim.may(right, _events_of(name, hub.name)) for claim in self._claims)]
+        return [hub.view for hub in hubs if any(claim.may(right, events_of(name, hub.name)) for claim in self._claims)]
 
     def require_on_namespace(self, right: Rights, now_s: float) -> None:
         """Refuse a caller without a right on the whole namespace."""
@@ -453,13 +347,15 @@ class Caller:
 
         The right comes from a claim, or from a credential that counts for this request alone.
         """
-        return self._broker.hub_info(self._described_hub(hub, credential, now_s), now)
+        return self._broker.runtime_information.hub_info(self._described_hub(hub, credential, now_s), now)
 
     def partition_info(
         self, hub: str, partition: str, credential: Credential | None, *, now: float, now_s: float
     ) -> "PartitionInfo":
         """First and last position of a partition, for clients with any right on its hub; see `hub_info`."""
-        return self._broker.partition_info(self._described_hub(hub, credential, now_s), partition, now)
+        return self._broker.runtime_information.partition_info(
+            self._described_hub(hub, credential, now_s), partition, now
+        )
 
     def _described_hub(self, hub: str, credential: Credential | None, now_s: float) -> HubView:
         # JavaScript clients have a token for the management node of a hub, which does not cover the hub itself.
@@ -471,9 +367,9 @@ class Caller:
         return self._live.hub(hub).view
 
     def _hub(self, name: str, right: Rights, now_s: float) -> LiveHub:
-        return self._required(name, right, (), now_s, is_events=bool(right & Rights.SEND))[0]
+        return self._require_hub(name, right, (), now_s, is_events=bool(right & Rights.SEND))[0]
 
-    def _required(
+    def _require_hub(
         self, name: str, right: Rights, below: Sequence[str], now_s: float, *, is_events: bool
     ) -> tuple[LiveHub, Principal]:
         """The hub of a path on which a claim gives the right, and that claim: the right first, then existence."""
@@ -481,27 +377,24 @@ class Caller:
         if self._is_kafka:
             self._broker.require_kafka(live.entity)
         path = (live.entity.name, name, *below)
-        resource = _events_of(*path) if is_events else Resource.of_hub(*path)
+        resource = events_of(*path) if is_events else Resource.of_hub(*path)
         principal = self.require(right, resource, now_s)
         hub = live.hubs.get(fold(name))
         # Topic names differ by case, hub names do not: another spelling is another topic, which does not exist.
         if hub is None or (self._is_kafka and hub.entity.name != name):
             raise HubNotFound(live.resource(name))
-        if len(self._opened_hubs) < MAX_CACHED_HUBS:
-            self._opened_hubs.add(fold(name))
+        self._used.add_name(fold(name))
         return hub, principal
 
     # --- publishing
 
     def publisher(self, hub: str, now_s: float) -> Publisher:
         """A cached publisher to a hub, for protocols that name the hub with every request."""
-        cached = self._publishers.get(hub)
+        cached = self._used.publishers.get(hub)
         if cached is not None and cached.is_current:
             return cached
         publisher = self.open_publisher(hub, now_s)
-        if len(self._publishers) >= MAX_CACHED_HUBS:
-            self._publishers.clear()
-        self._publishers[hub] = publisher
+        self._used.add_publisher(hub, publisher)
         return publisher
 
     def open_publisher(
@@ -518,8 +411,8 @@ class Caller:
 
         `on_closed` is called once when the hub or the publisher is closed while the publisher is open.
         """
-        below = _path_below(partition=partition, publisher=publisher)
-        live, principal = self._required(hub, Rights.SEND, below, now_s, is_events=True)
+        below = path_below(partition=partition, publisher=publisher)
+        live, principal = self._require_hub(hub, Rights.SEND, below, now_s, is_events=True)
         return self._broker.open_publisher(
             live, partition=partition, publisher=publisher, evict=on_closed, lenient=is_idempotent, principal=principal
         )
@@ -527,7 +420,7 @@ class Caller:
     @property
     def published_hubs(self) -> Sequence[str]:
         """The hubs to which this caller has a cached publisher."""
-        return tuple(self._publishers)
+        return tuple(self._used.publishers)
 
     # --- reading
 
@@ -549,8 +442,8 @@ class Caller:
         The position is fixed now: `latest` means what is committed after this call. After `start`, `on_ready` is called
         whenever there may be more to read. `on_closed` is called once when the reader must give way.
         """
-        below = _path_below(group=group, partition=partition)
-        live, principal = self._required(hub, Rights.LISTEN, below, now_s, is_events=True)
+        below = path_below(group=group, partition=partition)
+        live, principal = self._require_hub(hub, Rights.LISTEN, below, now_s, is_events=True)
         return self._broker.subscribe(
             live,
             group=group,
@@ -568,37 +461,33 @@ class Caller:
 
         Uses no epoch and does not count as a reader of the group.
         """
-        below = _path_below(group=group, partition=partition)
-        live, _ = self._required(hub, Rights.LISTEN, below, now_s, is_events=True)
+        below = path_below(group=group, partition=partition)
+        live, _ = self._require_hub(hub, Rights.LISTEN, below, now_s, is_events=True)
         return self._broker.peek(live, group=group, partition=partition, position=position, max_bytes=max_bytes)
 
     def readable(self, hub: str, now_s: float) -> HubView:
         """A hub that the caller may read, cached for protocols that name the hub with every request."""
-        live = self._readable.get(hub)
+        live = self._used.readable.get(hub)
         if live is None or self._live.hubs.get(fold(hub)) is not live:
-            live, _ = self._required(hub, Rights.LISTEN, (), now_s, is_events=False)
-            if len(self._readable) >= MAX_CACHED_HUBS:
-                self._readable.clear()
-            self._readable[hub] = live
+            live, _ = self._require_hub(hub, Rights.LISTEN, (), now_s, is_events=False)
+            self._used.add_readable(hub, live)
         return live.view
 
-    def follow(self, hub: str, partition: int, on_moved: OnReady, now_s: float) -> PartitionReader:
+    def follow(
+        self, hub: str, partition: int, on_moved: OnReady, now_s: float, *, stored_only: bool = False
+    ) -> PartitionReader:
         """A reader of one partition without a consumer group, for a client that names its position in every request.
 
-        `on_moved` is called on each move of the partition until the reader is closed.
+        `on_moved` is called on each move of the partition until the reader is closed. With `stored_only` it reads the
+        log alone, without captured files.
         """
         self.readable(hub, now_s)
-        return self._broker.follow(self._readable[hub], partition, on_moved, principal=self.principal)
+        live = self._used.readable[hub]
+        return self._broker.follow(live, partition, on_moved, principal=self.principal, stored_only=stored_only)
 
     def delete_records(self, hub: str, partition: int, before: int, now_s: float) -> int:
         """Delete the events of a partition before a sequence number; the new start of the partition."""
-        live = self._hub(hub, Rights.MANAGE, now_s)
-        live.view.require_partition(partition)
-        log = live.log(partition)
-        if before < 0:
-            raise SequenceOutOfRange(before, log.state.log_start, log.state.committed)
-        log.trim(before)
-        return log.state.log_start
+        return self._hub(hub, Rights.MANAGE, now_s).delete_records(partition, before)
 
     def coordinator(self, now: float, now_ms: int) -> Coordinator:
         """Groups, offsets and transactions of the caller's namespace (Kafka)."""
@@ -606,16 +495,5 @@ class Caller:
 
     def find_readable(self, hub: str) -> HubView | None:
         """A hub that `readable` returned before; None for any other."""
-        live = self._readable.get(hub)
+        live = self._used.readable.get(hub)
         return None if live is None else live.view
-
-
-def _path_below(
-    *, group: str | None = None, partition: str | None = None, publisher: str | None = None
-) -> tuple[str, ...]:
-    """The path below a hub by which rights are scoped."""
-    return (
-        *(() if group is None else ("consumergroups", group)),
-        *(() if partition is None else ("partitions", partition)),
-        *(() if publisher is None else ("publishers", publisher)),
-    )

@@ -13,11 +13,12 @@ Algorithm:
    a client with no other event in flight; it takes no time argument because it never publishes.
 3. At the end of the turn `flush` publishes every open batch.
 4. When the log has committed or refused a batch, the callback of each request is called once.
-5. A batch that contains a malformed event is split into its requests, so that only one request is refused.
+5. A batch that contains a malformed event, or that exceeds a quota as a whole, is split into its requests, so that
+   only those requests are refused that have to be.
 
 Events may share a batch if they have no partition key and are on a publisher without a name and without idempotent
-numbering (`Publisher.can_coalesce`). Events of a publisher with a quota share a batch only with each other, because a
-refusal must concern the client that exceeded its quota. The right to send is checked before an event is added.
+numbering (`Publisher.can_coalesce`), and if they count against the same quotas: throughput units are those of the
+namespace, but each application group has its own. The right to send is checked before an event is added.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -66,11 +67,12 @@ class _Request:
 class _OpenBatch:
     """Requests for one target that are published together."""
 
-    __slots__ = ("requests", "size_bytes")
+    __slots__ = ("limit_bytes", "requests", "size_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, limit_bytes: int) -> None:
         self.requests: list[_Request] = []
         self.size_bytes = 0
+        self.limit_bytes = limit_bytes
 
 
 class Coalescer:
@@ -90,11 +92,11 @@ class Coalescer:
         """Publish one encoded event together with others, at the end of this turn."""
         target, size_bytes = publisher.coalescing_target, len(message)
         batch = self._open.get(target)
-        if batch is not None and batch.size_bytes + size_bytes > shared_limit_bytes(publisher):
+        if batch is not None and batch.size_bytes + size_bytes > batch.limit_bytes:
             self._full.append(batch)
             batch = None
         if batch is None:
-            batch = self._open[target] = _OpenBatch()
+            batch = self._open[target] = _OpenBatch(shared_limit_bytes(publisher))
             if not self._is_scheduled:
                 self._schedule()
         batch.requests.append(_Request(publisher, (message,), size_bytes, on_settled, None))
@@ -118,7 +120,7 @@ class Coalescer:
         self._publish_full(now, now_ms)
         target = publisher.coalescing_target
         batch = self._open.get(target)
-        if batch is not None and batch.size_bytes + size_bytes > shared_limit_bytes(publisher):
+        if batch is not None and batch.size_bytes + size_bytes > batch.limit_bytes:
             del self._open[target]
             self._publish(batch.requests, batch.size_bytes, now, now_ms)
             batch = None
@@ -128,7 +130,7 @@ class Coalescer:
             if is_long:
                 self._publish([request], size_bytes, now, now_ms)
                 return
-            batch = self._open[target] = _OpenBatch()
+            batch = self._open[target] = _OpenBatch(shared_limit_bytes(publisher))
             self._schedule()
         batch.requests.append(request)
         batch.size_bytes += size_bytes
@@ -169,14 +171,16 @@ class Coalescer:
         first = requests[0]
         is_alone = len(requests) == 1
         messages = first.messages if is_alone else [message for request in requests for message in request.messages]
+        if not is_alone and not first.publisher.has_ingress(size_bytes, len(messages), now):
+            self._publish_each(requests, now, now_ms)
+            return
         try:
             batch = self._encode(messages)
         except UndecodableMessage as refusal:
             if is_alone:
                 _refuse_malformed(first, refusal)
             else:
-                for request in requests:
-                    self._publish([request], request.size_bytes, now, now_ms)
+                self._publish_each(requests, now, now_ms)
             return
         # The events themselves are not kept until the commit: the batch holds them.
         callbacks = [first.on_settled] if is_alone else [request.on_settled for request in requests]
@@ -193,6 +197,17 @@ class Coalescer:
             )
         except Refusal as refusal:
             _settle(callbacks, refusal)
+
+    def _publish_each(self, requests: list[_Request], now: float, now_ms: int) -> None:
+        """Publish requests that cannot share a batch; a callback that fails does not keep the others from it."""
+        failure: Exception | None = None
+        for request in requests:
+            try:
+                self._publish([request], request.size_bytes, now, now_ms)
+            except Exception as raised:  # noqa: BLE001 - raised again below, where the caller logs it
+                failure = failure or raised
+        if failure is not None:
+            raise failure
 
 
 def shared_limit_bytes(publisher: Publisher) -> int:

@@ -43,7 +43,7 @@ class RunRequest(Protocol):
         """The partition that the client names."""
 
     @property
-    def data(self) -> memoryview:
+    def data(self) -> bytes:
         """The batches, one behind the other."""
 
     @property

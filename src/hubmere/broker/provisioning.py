@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from hubmere.broker.management.entities import Entities
-from hubmere.broker.management.manager import Actor, Done, Manager
+from hubmere.broker.management.manager import Actor, Manager, OnDone
 from hubmere.broker.management.pairing import is_secondary
 from hubmere.model.errors import Refusal
 from hubmere.model.names import HubName, group_name, hub_name, namespace_name
@@ -46,7 +46,7 @@ class Creation:
     """One missing entity: its name for messages, and the call that has the manager create it."""
 
     entity: str
-    start: Callable[[Done], object]
+    start: Callable[[OnDone], object]
 
 
 class Provisioning:
@@ -92,12 +92,12 @@ class Provisioning:
                 entity = f"consumer group '{name}' of event hub '{wanted.name}'"
                 yield Creation(entity, partial(self._create_group, wanted, name))
 
-    def _create_namespace(self, name: str, done: Done) -> None:
-        self._manager.create_namespace(namespace_name(name), NamespaceSpec(), self._actor(), done)
+    def _create_namespace(self, name: str, on_done: OnDone) -> None:
+        self._manager.create_namespace(namespace_name(name), NamespaceSpec(), self._actor(), on_done)
 
-    def _create_hub(self, wanted: WantedHub, done: Done) -> None:
+    def _create_hub(self, wanted: WantedHub, on_done: OnDone) -> None:
         name = self._check_hub_name(wanted.name)
-        self._manager.create_hub(wanted.namespace, name, wanted.spec, self._actor(), done)
+        self._manager.create_hub(wanted.namespace, name, wanted.spec, self._actor(), on_done)
 
-    def _create_group(self, wanted: WantedHub, name: str, done: Done) -> None:
-        self._manager.create_group(wanted.namespace, wanted.name, group_name(name), "", self._actor(), done)
+    def _create_group(self, wanted: WantedHub, name: str, on_done: OnDone) -> None:
+        self._manager.create_group(wanted.namespace, wanted.name, group_name(name), "", self._actor(), on_done)

@@ -18,12 +18,12 @@ from enum import Enum
 from math import inf
 from typing import NamedTuple
 
-from hubmere.broker.live import Evicted, LiveHub
-from hubmere.broker.opening import LogOpening
+from hubmere.broker.hubs.live import Evicted, LiveHub
+from hubmere.broker.hubs.opening import LogOpening
+from hubmere.broker.hubs.views import HubView
+from hubmere.broker.monitoring.tracing import Tracer
 from hubmere.broker.partitioning import fixed_partition
 from hubmere.broker.quotas.application_groups import FREE, ClientQuota
-from hubmere.broker.tracing import Tracer
-from hubmere.broker.views import HubView
 from hubmere.model.entity import Hub
 from hubmere.model.errors import (
     InvalidArgument,
@@ -114,17 +114,10 @@ class Publisher:
         return self._client_quota.group
 
     @property
-    def is_metered(self) -> bool:
-        """Whether throughput units or an application group limit what is published."""
-        return self._hub.namespace.throughput is not None or self._client_quota.limits is not None
-
-    @property
     def coalescing_target(self) -> Hashable:
-        """Equal for publishers whose events may share a batch; a publisher with a quota has its own target."""
-        hub = self._hub
-        if hub.namespace.throughput is not None or self._client_quota.limits is not None:
-            return self
-        return hub, self.partition
+        """Equal for publishers whose events may share a batch: those to one target that count against one quota."""
+        limits = self._client_quota.limits
+        return (self._hub, self.partition) if limits is None else (self._hub, self.partition, limits)
 
     @property
     def quota_key(self) -> Hashable:
@@ -251,15 +244,16 @@ class Publisher:
         for partition, data, sizes in parts:
             if not 0 <= partition < hub.entity.partition_count or max(sizes) > hub.publication_bytes:
                 return None
-            run = hub.log(partition).check_run(data, sizes, newest_ms)
+            appends = hub.log(partition).runs
+            run = None if appends is None else appends.check_run(data, sizes, newest_ms)
             if run is None:
                 return None
             runs.append(run)
             events += run.events
             size_bytes += len(data)
-        return runs if self._has_ingress(size_bytes, events, now) else None
+        return runs if self.has_ingress(size_bytes, events, now) else None
 
-    def _has_ingress(self, size_bytes: int, events: int, now: float) -> bool:
+    def has_ingress(self, size_bytes: int, events: int, now: float) -> bool:
         """Whether both quotas allow this much, in any pieces, without a pause."""
         throughput, limits = self._hub.namespace.throughput, self._client_quota.limits
         if limits is not None and not limits.has_ingress(size_bytes, events, now):
@@ -286,7 +280,10 @@ class Publisher:
         chosen = fixed_partition(partition, key, hub.entity.partition_count)
         if isinstance(batch, BatchRun):
             assert chosen is not None
-            return hub.log(chosen).append_run(batch, now_ms, callback)
+            appends = hub.log(chosen).runs
+            # `check_runs` has found the run in this log.
+            assert appends is not None
+            return appends.append_run(batch, now_ms, callback)
         if chosen is None:
             return self._append_anywhere(batch, now_ms, callback)
         return hub.log(chosen).append(batch, now_ms, callback, lenient_producer=self._is_lenient)

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from hubmere.broker.opening import LogOpening, Waiting
+from hubmere.broker.hubs.opening import LogOpening, Waiting
+from hubmere.broker.monitoring.tracing import Tracer
 from hubmere.broker.places import Place, PlaceRequest, Places
 from hubmere.broker.quotas.application_groups import FREE, ClientQuota
 from hubmere.broker.tail import Tails
-from hubmere.broker.tracing import Tracer
 from hubmere.model.entity import Hub
 from hubmere.model.errors import (
     EpochRequired,
@@ -38,8 +38,8 @@ from hubmere.model.position import Anchor, Position
 from hubmere.store.engine import AbortedTransaction, Chunk, LogState, PartitionLog
 
 if TYPE_CHECKING:
-    from hubmere.broker.live import LiveHub
-    from hubmere.broker.views import HubView
+    from hubmere.broker.hubs.live import LiveHub
+    from hubmere.broker.hubs.views import HubView
 
 # The service's name for a reader that gave none.
 UNNAMED = "nil"
@@ -121,7 +121,9 @@ class Egress:
         """Record a delivery, if there is a tracer."""
         if self._tracer is not None:
             namespace, hub = self.hub.namespace.entity.name, self.hub.name
-            self._tracer.delivered(namespace, hub, self._partition, self._group, data, first_sequence, next_sequence)
+            self._tracer.record_delivery(
+                namespace, hub, self._partition, self._group, data, first_sequence, next_sequence
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,8 +220,9 @@ class Reader:
         if not self.is_open:
             return None
         log = self._log
-        self.next_sequence = max(self.next_sequence, log.state.log_start)
-        chunk = self._readers.tails.read(log, self.partition, self.next_sequence, max_bytes, stable_only=True)
+        state = log.state
+        self.next_sequence = max(self.next_sequence, state.log_start)
+        chunk = self._readers.tails.read(log, state, self.partition, self.next_sequence, max_bytes, stable_only=True)
         if self._egress.tracer is not None:
             self._chunk = chunk
         return chunk
@@ -284,11 +287,21 @@ class PartitionReader:
     While the partition's log is being opened there is nothing to read; `on_moved` is called when that has ended.
     """
 
-    __slots__ = ("_egress", "_hub", "_log", "_on_moved", "_partition", "_waiting")
+    __slots__ = ("_egress", "_hub", "_log", "_on_moved", "_partition", "_stored_only", "_waiting")
 
-    def __init__(self, hub: "LiveHub", partition: int, on_moved: Callable[[], None], client: Client = NOBODY) -> None:
+    def __init__(
+        self,
+        hub: "LiveHub",
+        partition: int,
+        on_moved: Callable[[], None],
+        client: Client = NOBODY,
+        *,
+        stored_only: bool = False,
+    ) -> None:
+        """With `stored_only` the reader sees the log alone, without captured files."""
         self._hub = hub
         self._partition = partition
+        self._stored_only = stored_only
         self._egress = Egress(hub, partition, client)
         self._on_moved = on_moved
         self._waiting: Waiting | None = None
@@ -300,12 +313,25 @@ class PartitionReader:
         if self._waiting is not None:
             return None
         try:
-            self._log = self._hub.log(self._partition)
+            self._log = self._hub_log()
         except LogOpening as opening:
             self._waiting = opening.wait(self._on_opened, 0.0, max_wait_s=inf)
             return None
         self._log.watch(self._on_moved)
         return self._log
+
+    def _hub_log(self) -> PartitionLog:
+        return self._hub.stored_log(self._partition) if self._stored_only else self._hub.log(self._partition)
+
+    def _has_new_log(self) -> bool:
+        """Whether the hub has another log now, because cold reads were switched; the reader then follows it."""
+        before, found = self._log, self._hub_log()
+        if before is None or before is found:
+            return False
+        before.unwatch(self._on_moved)
+        self._log = found
+        found.watch(self._on_moved)
+        return True
 
     def _on_opened(self) -> None:
         """The log is open or has failed to open: the next read finds out."""
@@ -349,12 +375,18 @@ class PartitionReader:
                 return PartitionRead(NOT_OPEN)
         state = log.state
         refusal = log.check_position(sequence, leader_epoch)
+        if refusal is not None and self._has_new_log():
+            assert self._log is not None
+            log = self._log
+            state, refusal = log.state, log.check_position(sequence, leader_epoch)
         if refusal is not None:
             return PartitionRead(state, refusal=refusal)
-        if sequence == state.committed or not space_bytes:
+        if not space_bytes:
             return PartitionRead(state)
+        # Also at the end that is known: a log on a cluster begins to wait there for the events of other gateways.
         limit_bytes = min(max_bytes, space_bytes)
-        chunk = self._hub.readers.tails.read(log, self._partition, sequence, limit_bytes, stable_only=stable_only)
+        tails = self._hub.readers.tails
+        chunk = tails.read(log, state, self._partition, sequence, limit_bytes, stable_only=stable_only)
         if chunk is None or (len(chunk.data) > space_bytes and not allows_larger):
             return PartitionRead(state)
         if not stable_only:
@@ -420,7 +452,9 @@ class Readers:
         key = (spec.group, spec.partition)
         others = self._readers.get(key, [])
         self._check(others, spec.epoch, spec.name or UNNAMED)
-        reader = Reader(self, hub.log(spec.partition), spec, Egress(hub, spec.partition, client, spec.group))
+        # Waits, if events before the log have to be found first.
+        log = hub.current_log(spec.partition, spec.position)
+        reader = Reader(self, log, spec, Egress(hub, spec.partition, client, spec.group))
         if spec.epoch is not None:
             for other in list(others):
                 self._note_steal(Steal(group=spec.group, partition=spec.partition, loser=other.name, winner=reader))

@@ -7,7 +7,7 @@ is behind are of no use to others.
 
 from typing import Final, NamedTuple
 
-from hubmere.store.engine import Chunk, PartitionLog
+from hubmere.store.engine import Chunk, LogState, PartitionLog
 
 # The largest chunk that is kept, and for how many partitions of a hub: 512 KB for each hub at most.
 MAX_TAIL_BYTES: Final = 32 * 1024
@@ -32,10 +32,9 @@ class Tails:
         self._tails: dict[int, _Tail] = {}
 
     def read(
-        self, log: PartitionLog, partition: int, sequence: int, max_bytes: int, *, stable_only: bool
+        self, log: PartitionLog, state: LogState, partition: int, sequence: int, max_bytes: int, *, stable_only: bool
     ) -> Chunk | None:
-        """As `PartitionLog.read`; the chunk may have been read for another reader."""
-        state = log.state
+        """As `PartitionLog.read`, for the log's current state; the chunk may have been read for another reader."""
         end = state.last_stable if stable_only else state.committed
         tail = self._tails.get(partition)
         if (

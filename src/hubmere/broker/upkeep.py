@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 from hubmere.broker.coordinator.coordinators import Coordinators
 from hubmere.broker.coordinator.hanging_transactions import EndedTransaction
-from hubmere.broker.live import LiveNamespace
+from hubmere.broker.hubs.live_namespace import LiveNamespace
+from hubmere.broker.hubs.views import HubView
 from hubmere.broker.management.capture import Captures
 from hubmere.broker.management.manager import Actor, Manager
 from hubmere.broker.quotas.auto_inflate import QUIET_SECONDS, AutoInflate
-from hubmere.broker.views import HubView
+from hubmere.broker.quotas.sharing import Sharing
 from hubmere.model.errors import Refusal
 from hubmere.store.engine import CompactionPass
 
@@ -46,12 +47,13 @@ class Upkeep:
         captures: Captures,
         *,
         quiet_s: float = QUIET_SECONDS,
+        sharing: Sharing | None = None,
     ) -> None:
         self._namespaces = namespaces
         self._coordinators = coordinators
         self._manager = manager
         self._captures = captures
-        self._auto_inflate = AutoInflate(quiet_s)
+        self._auto_inflate = AutoInflate(quiet_s, sharing)
 
     def tick(self, actor: Actor) -> list[EndedTransaction]:
         """Call every second: clean up coordinators, compute byte rates, scale throughput units.
@@ -95,7 +97,7 @@ class Upkeep:
     def apply_retention(self, view: HubView, partition: int, now_ms: int) -> RetentionReport:
         """Delete the segments of a partition that are past retention, except those that Capture holds back."""
         hub = view._live
-        log = hub.log(partition)
+        log = hub.stored_log(partition)
         first = log.state.log_start
         deleted_segments = log.apply_retention(now_ms, self._captures.retention_hold(hub.entity, partition))
         deleted = range(first, log.state.log_start)

@@ -6,7 +6,7 @@ Protocols use this package as `hubmere.broker.blob_storage`; `__all__` is its su
 from hubmere.broker.blobs import leases
 from hubmere.broker.blobs.access import BlobGrant, BlobPermission, parse_permissions
 from hubmere.broker.blobs.accounts import BlobAccounts
-from hubmere.broker.blobs.conditions import Conditions
+from hubmere.broker.blobs.conditions import RequestConditions
 from hubmere.broker.blobs.keys import StorageKeyName, StorageKeys
 from hubmere.broker.blobs.leases import LeaseRequest, LeaseState, lease_state
 from hubmere.broker.blobs.listing import MAX_RESULTS, ListRequest, Page
@@ -27,7 +27,7 @@ __all__ = [
     "BlobRecord",
     "BlobRefused",
     "BlockRecord",
-    "Conditions",
+    "RequestConditions",
     "ContainerRecord",
     "LeaseRequest",
     "LeaseState",

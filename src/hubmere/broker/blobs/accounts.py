@@ -5,14 +5,16 @@ They belong to the node's own namespace: its network rules and its `disableLocal
 
 from collections.abc import Callable, Mapping, Sequence
 
+from hubmere.broker.access.network import is_allowed
 from hubmere.broker.blobs.access import BlobGrant, verify_signature
 from hubmere.broker.blobs.keys import StorageKeys
 from hubmere.broker.blobs.owner_moves import OwnerMoves
 from hubmere.broker.blobs.processors import ProcessorPartition, processor_partitions
 from hubmere.broker.blobs.refusals import BlobErrorCode, BlobRefused
 from hubmere.broker.blobs.service import BlobAccount
-from hubmere.broker.network import is_allowed
+from hubmere.broker.management.auditing import OnDone
 from hubmere.model.entity import Namespace
+from hubmere.model.errors import Refusal
 from hubmere.store.audit import AuditLog
 from hubmere.store.blob_files import BodyStore
 from hubmere.store.engine import Catalog
@@ -46,6 +48,18 @@ class BlobAccounts:
         if account is None:
             raise BlobRefused(BlobErrorCode.AUTHENTICATION_FAILED)
         return account
+
+    def ensure_container(self, account: str, name: str, now_ms: int, on_done: OnDone) -> None:
+        """Create a container unless it exists; `on_done` is called when it is durable."""
+        owner = self.account(account)
+        try:
+            owner.create_container(
+                name, {}, now_ms, lambda result: on_done(result if isinstance(result, Refusal) else None)
+            )
+        except BlobRefused as refusal:
+            if refusal.code is not BlobErrorCode.CONTAINER_ALREADY_EXISTS:
+                raise
+            on_done(None)
 
     def verify(self, account: str, string_to_sign: str, signature: str, grant: BlobGrant) -> BlobGrant:
         """The grant of a request that one of an account's keys has signed."""

@@ -9,7 +9,7 @@ ANY = "*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conditions:
+class RequestConditions:
     """Etags without quotes, times in Unix milliseconds; None if a condition is not given."""
 
     if_match: str | None = None
@@ -19,10 +19,10 @@ class Conditions:
     lease_id: str = ""
 
 
-NO_CONDITIONS = Conditions()
+NO_CONDITIONS = RequestConditions()
 
 
-def check_write(record: BlobRecord | ContainerRecord | None, conditions: Conditions) -> None:
+def check_write(record: BlobRecord | ContainerRecord | None, conditions: RequestConditions) -> None:
     """Refuse a write whose conditions do not hold; `record` is None if nothing exists yet."""
     if record is None:
         if conditions.if_match is not None:
@@ -34,7 +34,7 @@ def check_write(record: BlobRecord | ContainerRecord | None, conditions: Conditi
         raise BlobRefused(BlobErrorCode.CONDITION_NOT_MET)
 
 
-def check_read(record: BlobRecord | ContainerRecord, conditions: Conditions) -> None:
+def check_read(record: BlobRecord | ContainerRecord, conditions: RequestConditions) -> None:
     """Refuse a read whose conditions do not hold, with "not modified" where HTTP asks for it."""
     if _is_unmet(record, conditions):
         raise BlobRefused(BlobErrorCode.CONDITION_NOT_MET)
@@ -42,14 +42,14 @@ def check_read(record: BlobRecord | ContainerRecord, conditions: Conditions) -> 
         raise BlobRefused(BlobErrorCode.NOT_MODIFIED)
 
 
-def _is_unmet(record: BlobRecord | ContainerRecord, conditions: Conditions) -> bool:
+def _is_unmet(record: BlobRecord | ContainerRecord, conditions: RequestConditions) -> bool:
     if conditions.if_match is not None and conditions.if_match not in (ANY, record.etag):
         return True
     since_ms = conditions.if_unmodified_since_ms
     return since_ms is not None and _whole_second(record.modified_ms) > since_ms
 
 
-def _is_unchanged(record: BlobRecord | ContainerRecord, conditions: Conditions) -> bool:
+def _is_unchanged(record: BlobRecord | ContainerRecord, conditions: RequestConditions) -> bool:
     if conditions.if_none_match is not None:
         return conditions.if_none_match in (ANY, record.etag)
     since_ms = conditions.if_modified_since_ms

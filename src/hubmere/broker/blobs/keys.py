@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
-from hubmere.broker.management.auditing import Actor, AuditedChange, Done
+from hubmere.broker.management.auditing import Actor, AuditedChange, OnDone
 from hubmere.model.errors import Conflict, NotFound, Refusal
 from hubmere.store.audit import AuditLog
 from hubmere.store.catalog.runtime_state import Meta
@@ -36,7 +36,7 @@ class StorageKeys:
         self._audit = audit
         self._keys = {
             account: {
-                name: self._renewed(account, name) or key for name, key in zip(StorageKeyName, keys, strict=False)
+                name: self._renewed_key(account, name) or key for name, key in zip(StorageKeyName, keys, strict=False)
             }
             for account, keys in first_keys.items()
         }
@@ -52,11 +52,11 @@ class StorageKeys:
             raise NotFound(f"storageAccounts/{account}")
         return self._keys[account]
 
-    def renew(self, account: str, name: StorageKeyName, actor: Actor, done: Done) -> None:
+    def renew(self, account: str, name: StorageKeyName, actor: Actor, on_done: OnDone) -> None:
         """Replace a key by a random one. The old key is refused as soon as the new one is durable."""
         key = secrets.token_bytes(_KEY_BYTES)
 
-        def submit(steps: Sequence[Step], _actor: Actor, on_done: Done) -> None:
+        def submit(steps: Sequence[Step], _actor: Actor, on_done: OnDone) -> None:
             def on_durable(refusal: Refusal | None) -> None:
                 if refusal is None:
                     self._keys[account] = {**self._keys[account], name: key}
@@ -65,13 +65,13 @@ class StorageKeys:
             self._catalog.submit(*steps, callback=on_durable)
 
         with AuditedChange(
-            self._audit, submit, action="renew storage key", target=f"{account}/{name}", actor=actor, done=done
+            self._audit, submit, action="renew storage key", target=f"{account}/{name}", actor=actor, on_done=on_done
         ) as change:
             if len(self.of(account)) == 1:
                 raise Conflict(f"The key of the account '{account}' is publicly known and cannot be renewed.")
             change.submit([Put(Meta(name=_meta_name(account, name), text=base64.b64encode(key).decode()))])
 
-    def _renewed(self, account: str, name: StorageKeyName) -> bytes | None:
+    def _renewed_key(self, account: str, name: StorageKeyName) -> bytes | None:
         text = self._catalog.view.meta(_meta_name(account, name))
         return None if text is None else base64.b64decode(text)
 

@@ -64,7 +64,7 @@ def acquire(record: R, request: LeaseRequest, now_ms: int) -> R:
         raise BlobRefused(BlobErrorCode.LEASE_ALREADY_PRESENT)
     if state is LeaseState.BREAKING:
         raise BlobRefused(BlobErrorCode.LEASE_BREAKING_ACQUIRE)
-    return _leased(record, request.proposed_id, request.seconds, now_ms)
+    return _with_lease(record, request.proposed_id, request.seconds, now_ms)
 
 
 def renew(record: R, request: LeaseRequest, now_ms: int) -> R:
@@ -72,7 +72,7 @@ def renew(record: R, request: LeaseRequest, now_ms: int) -> R:
     _require_id(record, request.lease_id)
     if lease_state(record, now_ms) in (LeaseState.BREAKING, LeaseState.BROKEN):
         raise BlobRefused(BlobErrorCode.LEASE_BROKEN_RENEW)
-    return _leased(record, record.lease_id, record.lease_seconds, now_ms)
+    return _with_lease(record, record.lease_id, record.lease_seconds, now_ms)
 
 
 def change(record: R, request: LeaseRequest, now_ms: int) -> R:
@@ -150,7 +150,7 @@ _NOT_PRESENT: Final = (BlobErrorCode.LEASE_BLOB_NOT_PRESENT, BlobErrorCode.LEASE
 LeaseOperation = Callable[[R, LeaseRequest, int], R]
 
 
-def _leased(record: R, lease_id: str, seconds: int, now_ms: int) -> R:
+def _with_lease(record: R, lease_id: str, seconds: int, now_ms: int) -> R:
     until_ms = _NEVER if seconds == INFINITE else now_ms + seconds * 1000
     return replace(record, lease_id=lease_id, lease_seconds=seconds, lease_until_ms=until_ms, is_lease_broken=0)
 

@@ -5,11 +5,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from hubmere.broker.blobs.refusals import BlobErrorCode, BlobRefused
+from hubmere.model.names import CONTAINER_RULE
 
-_CONTAINER: Final = re.compile(r"[a-z0-9](?:-?[a-z0-9])*")
 _SYSTEM_CONTAINERS: Final = frozenset({"$root", "$logs", "$web"})
-_MIN_CONTAINER: Final = 3
-_MAX_CONTAINER: Final = 63
 _MAX_BLOB: Final = 1024
 # C# identifiers, as the service asks for; SDKs send them in any case.
 _METADATA_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -20,9 +18,9 @@ def check_container(name: str) -> None:
     """Refuse a name that a container cannot have."""
     if name in _SYSTEM_CONTAINERS:
         return
-    if not _MIN_CONTAINER <= len(name) <= _MAX_CONTAINER:
+    if not CONTAINER_RULE.shortest <= len(name) <= CONTAINER_RULE.longest:
         raise BlobRefused(BlobErrorCode.OUT_OF_RANGE_NAME)
-    if not _CONTAINER.fullmatch(name):
+    if not CONTAINER_RULE.pattern.fullmatch(name):
         raise BlobRefused(BlobErrorCode.INVALID_RESOURCE_NAME)
 
 

@@ -43,7 +43,7 @@ class ProcessorPartition:
 def processor_partitions(blobs: Iterable[BlobRecord]) -> list[ProcessorPartition]:
     """The partitions of all event processors, in the order of their names."""
     found: dict[tuple[str, ...], ProcessorPartition] = {}
-    for blob, host, hub, group, kind, partition in _stored(blobs):
+    for blob, host, hub, group, kind, partition in _processor_blobs(blobs):
         key = (blob.account, blob.container, host, hub, group, partition.zfill(8))
         known = found.get(key) or ProcessorPartition(
             host=host, hub=hub, group=group, partition=partition, container=blob.container, account=blob.account
@@ -62,7 +62,7 @@ def processor_partitions(blobs: Iterable[BlobRecord]) -> list[ProcessorPartition
     return [found[key] for key in sorted(found)]
 
 
-def _stored(blobs: Iterable[BlobRecord]) -> Iterator[tuple[BlobRecord, str, str, str, str, str]]:
+def _processor_blobs(blobs: Iterable[BlobRecord]) -> Iterator[tuple[BlobRecord, str, str, str, str, str]]:
     for blob in blobs:
         # A hub from the emulator's configuration may have slashes in its name.
         parts = blob.name.split("/")

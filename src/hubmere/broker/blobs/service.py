@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from hubmere.broker.blobs import leases, names
-from hubmere.broker.blobs.conditions import Conditions, check_read, check_write
+from hubmere.broker.blobs.conditions import RequestConditions, check_read, check_write
 from hubmere.broker.blobs.leases import LeaseOperation, LeaseRequest
 from hubmere.broker.blobs.listing import ListRequest, Page, read_page
 from hubmere.broker.blobs.owner_moves import OwnerMoves
@@ -74,7 +74,7 @@ class BlobAccount:
         """One page of the containers, in order."""
         return read_page(lambda first: self._catalog.view.containers_from(self.name, first), wanted)
 
-    def container(self, name: str, conditions: Conditions, now_ms: int) -> ContainerRecord:
+    def container(self, name: str, conditions: RequestConditions, now_ms: int) -> ContainerRecord:
         """One container."""
         record = self._container(name, self._catalog.view.find_container(self.name, name))
         leases.require_read(record, conditions.lease_id, now_ms, is_container=True)
@@ -86,7 +86,7 @@ class BlobAccount:
         """Create a container; refused if it exists."""
         names.check_container(name)
         names.check_metadata(metadata)
-        if self._catalog.planned.find_container(self.name, name) is not None:
+        if self._catalog.planned_view.find_container(self.name, name) is not None:
             raise BlobRefused(BlobErrorCode.CONTAINER_ALREADY_EXISTS)
         record = ContainerRecord(
             account=self.name,
@@ -101,7 +101,7 @@ class BlobAccount:
         self,
         name: str,
         metadata: Mapping[str, str],
-        conditions: Conditions,
+        conditions: RequestConditions,
         now_ms: int,
         on_done: OnDone[ContainerRecord],
     ) -> None:
@@ -113,12 +113,12 @@ class BlobAccount:
         fresh = replace(record, metadata=encode_metadata(metadata), etag=self._next_etag(now_ms), modified_ms=now_ms)
         self._submit([Put(fresh)], fresh, on_done)
 
-    def delete_container(self, name: str, conditions: Conditions, now_ms: int, on_done: OnDone[None]) -> None:
+    def delete_container(self, name: str, conditions: RequestConditions, now_ms: int, on_done: OnDone[None]) -> None:
         """Delete a container with all its blobs."""
         record = self._planned_container(name)
         leases.require_write(record, conditions.lease_id, now_ms, is_container=True)
         check_write(record, conditions)
-        planned = self._catalog.planned
+        planned = self._catalog.planned_view
         blobs, blocks = planned.blobs(self.name, name), planned.container_blocks(self.name, name)
         unused = [part for blob in blobs for part in decode_parts(blob.parts)] + [part_of(block) for block in blocks]
         self._submit([*map(Drop, blobs), *map(Drop, blocks), Drop(record)], None, on_done, unused)
@@ -128,7 +128,7 @@ class BlobAccount:
         name: str,
         operation: LeaseOperation[ContainerRecord],
         request: LeaseRequest,
-        conditions: Conditions,
+        conditions: RequestConditions,
         now_ms: int,
         on_done: OnDone[ContainerRecord],
     ) -> None:
@@ -146,7 +146,7 @@ class BlobAccount:
         self._container(container, view.find_container(self.name, container))
         return read_page(lambda first: view.blobs_from(self.name, container, first), wanted)
 
-    def blob(self, container: str, name: str, conditions: Conditions, now_ms: int) -> BlobRecord:
+    def blob(self, container: str, name: str, conditions: RequestConditions, now_ms: int) -> BlobRecord:
         """One blob without its body."""
         view = self._catalog.view
         self._container(container, view.find_container(self.name, container))
@@ -175,7 +175,7 @@ class BlobAccount:
         body: bytes,
         headers: BlobHeaders,
         metadata: Mapping[str, str],
-        conditions: Conditions,
+        conditions: RequestConditions,
         now_ms: int,
         on_done: OnDone[BlobRecord],
     ) -> None:
@@ -203,7 +203,7 @@ class BlobAccount:
         container: str,
         name: str,
         metadata: Mapping[str, str],
-        conditions: Conditions,
+        conditions: RequestConditions,
         now_ms: int,
         on_done: OnDone[BlobRecord],
     ) -> None:
@@ -229,7 +229,7 @@ class BlobAccount:
         self._planned_container(container)
         records = []
         for name, metadata in entries.items():
-            current = self._catalog.planned.find_blob(self.name, container, name)
+            current = self._catalog.planned_view.find_blob(self.name, container, name)
             kept = {} if current is None else decode_metadata(current)
             fresh = {key: value for key, value in kept.items() if key.lower() not in metadata} | dict(metadata)
             record = current or self._new_record(container, name, 0, BlobHeaders(), {}, now_ms)
@@ -243,7 +243,7 @@ class BlobAccount:
         name: str,
         headers: BlobHeaders,
         content_md5: str,
-        conditions: Conditions,
+        conditions: RequestConditions,
         now_ms: int,
         on_done: OnDone[BlobRecord],
     ) -> None:
@@ -258,13 +258,13 @@ class BlobAccount:
         )
 
     def delete_blob(
-        self, container: str, name: str, conditions: Conditions, now_ms: int, on_done: OnDone[None]
+        self, container: str, name: str, conditions: RequestConditions, now_ms: int, on_done: OnDone[None]
     ) -> None:
         """Delete a blob and its staged blocks."""
         record = self._planned_blob(container, name)
         leases.require_write(record, conditions.lease_id, now_ms)
         check_write(record, conditions)
-        blocks = self._catalog.planned.blocks(self.name, container, name)
+        blocks = self._catalog.planned_view.blocks(self.name, container, name)
         unused = [*decode_parts(record.parts), *map(part_of, blocks)]
         self._submit([Drop(record), *map(Drop, blocks)], None, on_done, unused)
 
@@ -274,7 +274,7 @@ class BlobAccount:
         name: str,
         operation: LeaseOperation[BlobRecord],
         request: LeaseRequest,
-        conditions: Conditions,
+        conditions: RequestConditions,
         now_ms: int,
         on_done: OnDone[BlobRecord],
     ) -> None:
@@ -292,14 +292,14 @@ class BlobAccount:
         name: str,
         block_id: str,
         body: bytes,
-        conditions: Conditions,
+        conditions: RequestConditions,
         now_ms: int,
         on_done: OnDone[None],
     ) -> None:
         """Keep a block until a block list commits it."""
         self._check_new_blob(container, name, {})
         check_block_id(block_id)
-        current = self._catalog.planned.find_blob(self.name, container, name)
+        current = self._catalog.planned_view.find_blob(self.name, container, name)
         if current is not None:
             leases.require_write(current, conditions.lease_id, now_ms)
 
@@ -327,7 +327,7 @@ class BlobAccount:
         wanted: Sequence[tuple[str, str]],
         headers: BlobHeaders,
         metadata: Mapping[str, str],
-        conditions: Conditions,
+        conditions: RequestConditions,
         now_ms: int,
         on_done: OnDone[BlobRecord],
     ) -> None:
@@ -335,7 +335,7 @@ class BlobAccount:
         self._check_new_blob(container, name, metadata)
         if len(wanted) > MAX_BLOCKS:
             raise BlobRefused(BlobErrorCode.BLOCK_COUNT_EXCEEDS_LIMIT)
-        planned = self._catalog.planned
+        planned = self._catalog.planned_view
         staged = {block.block_id: part_of(block) for block in planned.blocks(self.name, container, name)}
         committed = committed_blocks(planned.find_blob(self.name, container, name))
         chosen = [(block_id, find_block(kind, block_id, staged, committed)) for kind, block_id in wanted]
@@ -351,7 +351,7 @@ class BlobAccount:
 
     def _stage(self, block: BlockRecord, on_done: OnDone[None]) -> None:
         self._planned_container(block.container)
-        old = self._catalog.planned.find_block(self.name, block.container, block.blob, block.block_id)
+        old = self._catalog.planned_view.find_block(self.name, block.container, block.blob, block.block_id)
         self._submit([Put(block)], None, on_done, [] if old is None else [part_of(old)])
 
     def drop_old_blocks(self, now_ms: int) -> None:
@@ -371,8 +371,10 @@ class BlobAccount:
         names.check_blob(name)
         names.check_metadata(metadata)
 
-    def _check_overwrite(self, container: str, name: str, conditions: Conditions, now_ms: int) -> BlobRecord | None:
-        current = self._catalog.planned.find_blob(self.name, container, name)
+    def _check_overwrite(
+        self, container: str, name: str, conditions: RequestConditions, now_ms: int
+    ) -> BlobRecord | None:
+        current = self._catalog.planned_view.find_blob(self.name, container, name)
         if current is not None:
             leases.require_write(current, conditions.lease_id, now_ms)
         elif conditions.lease_id:
@@ -401,7 +403,9 @@ class BlobAccount:
         )
         return with_headers(record, headers)
 
-    def _write(self, record: BlobRecord, conditions: Conditions, now_ms: int, on_done: OnDone[BlobRecord]) -> None:
+    def _write(
+        self, record: BlobRecord, conditions: RequestConditions, now_ms: int, on_done: OnDone[BlobRecord]
+    ) -> None:
         """Replace a blob: its lease continues, its staged blocks and its old body go."""
         self._planned_container(record.container)
         current = self._check_overwrite(record.container, record.name, conditions, now_ms)
@@ -415,7 +419,7 @@ class BlobAccount:
                 lease_until_ms=kept.lease_until_ms,
                 is_lease_broken=kept.is_lease_broken,
             )
-        blocks = self._catalog.planned.blocks(self.name, record.container, record.name)
+        blocks = self._catalog.planned_view.blocks(self.name, record.container, record.name)
         old = [*decode_parts("" if current is None else current.parts), *map(part_of, blocks)]
         used = {part.file for part in decode_parts(record.parts)}
         unused = [part for part in old if part.file not in used]
@@ -426,7 +430,7 @@ class BlobAccount:
         self,
         container: str,
         name: str,
-        conditions: Conditions,
+        conditions: RequestConditions,
         now_ms: int,
         change: Callable[[BlobRecord], BlobRecord],
         on_done: OnDone[BlobRecord],
@@ -439,7 +443,7 @@ class BlobAccount:
         self._submit([Put(fresh)], fresh, on_done)
 
     def _planned_container(self, name: str) -> ContainerRecord:
-        return self._container(name, self._catalog.planned.find_container(self.name, name))
+        return self._container(name, self._catalog.planned_view.find_container(self.name, name))
 
     def _container(self, name: str, record: ContainerRecord | None) -> ContainerRecord:
         if record is None:
@@ -449,7 +453,7 @@ class BlobAccount:
 
     def _planned_blob(self, container: str, name: str) -> BlobRecord:
         self._planned_container(container)
-        return require_blob(self._catalog.planned.find_blob(self.name, container, name))
+        return require_blob(self._catalog.planned_view.find_blob(self.name, container, name))
 
     def _next_etag(self, now_ms: int) -> str:
         self._last_etag = max(self._last_etag + 1, now_ms * _TICKS_PER_MS + _TICKS_AT_EPOCH)

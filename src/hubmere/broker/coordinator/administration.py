@@ -20,13 +20,14 @@ from hubmere.broker.coordinator.groups import GroupDescription, Groups
 from hubmere.broker.coordinator.membership import GroupState, GroupType, MemberView
 from hubmere.broker.coordinator.offsets import Commit, Offsets
 from hubmere.broker.coordinator.refusals import GroupNotEmpty, GroupUnknown
-from hubmere.broker.live import LiveHub, LiveNamespace
-from hubmere.broker.management.auditing import Actor, Done
+from hubmere.broker.hubs.live import LiveHub
+from hubmere.broker.hubs.live_namespace import LiveNamespace
+from hubmere.broker.management.auditing import Actor, OnDone
 from hubmere.model.errors import InvalidArgument, PartitionNotFound, PartitionOpening, Refusal
 from hubmere.model.position import Position
-from hubmere.store.audit import AuditLog
+from hubmere.store.audit import AuditLine, AuditLog
 from hubmere.store.catalog.runtime_state import GroupOffset
-from hubmere.store.engine import LogState
+from hubmere.store.engine import LogState, PartitionLog
 
 
 class ResetKind(StrEnum):
@@ -175,15 +176,15 @@ class GroupAdministration:
         """The offsets that `reset` would commit, by hub and partition."""
         planned = []
         for hub, partition, current in self._reset_partitions(group_id, reset):
-            state = hub.log(partition).state
+            state = _reset_log(hub, partition, reset).state
             wanted = reset_target(hub, partition, current, state, reset)
             target = min(max(wanted, state.log_start), state.committed)
             planned.append(PlannedOffset(hub.name, partition, current, target, state.log_start, state.committed))
         return planned
 
-    def reset(self, group_id: str, reset: Reset, actor: Actor, done: Done) -> list[PlannedOffset]:
+    def reset(self, group_id: str, reset: Reset, actor: Actor, on_done: OnDone) -> list[PlannedOffset]:
         """Commit the planned offsets; refused while the group has members. Returns what is committed."""
-        on_complete = self._on_complete("reset group", group_id, actor, done)
+        on_complete = self._on_complete("reset group", group_id, actor, on_done)
         try:
             if not self._groups.is_empty(group_id):
                 raise GroupNotEmpty(group_id)
@@ -195,17 +196,17 @@ class GroupAdministration:
             # Not refused: the caller tries again when the log is open.
             raise
         except Refusal as refusal:
-            self._write_audit("reset group", group_id, actor, refusal)
+            self._audit.write(self._line("reset group", group_id, actor, refusal))
             raise
         return planned
 
-    def delete(self, group_id: str, actor: Actor, done: Done) -> None:
+    def delete(self, group_id: str, actor: Actor, on_done: OnDone) -> None:
         """Delete a group without members, with its committed offsets."""
-        on_complete = self._on_complete("delete group", group_id, actor, done)
+        on_complete = self._on_complete("delete group", group_id, actor, on_done)
         try:
             self._groups.delete(group_id, on_complete)
         except Refusal as refusal:
-            self._write_audit("delete group", group_id, actor, refusal)
+            self._audit.write(self._line("delete group", group_id, actor, refusal))
             raise
 
     def _reset_partitions(self, group_id: str, reset: Reset) -> Sequence[tuple[LiveHub, int, int | None]]:
@@ -236,15 +237,14 @@ class GroupAdministration:
                 raise InvalidArgument("reset", reset.kind, "a shift needs partitions with a committed offset")
         return chosen
 
-    def _on_complete(self, action: str, group_id: str, actor: Actor, done: Done) -> Done:
+    def _on_complete(self, action: str, group_id: str, actor: Actor, on_done: OnDone) -> OnDone:
         def on_complete(refusal: Refusal | None) -> None:
-            self._write_audit(action, group_id, actor, refusal)
-            done(refusal)
+            self._audit.write(self._line(action, group_id, actor, refusal), lambda: on_done(refusal))
 
         return on_complete
 
-    def _write_audit(self, action: str, group_id: str, actor: Actor, refusal: Refusal | None) -> None:
-        self._audit.write(actor.line(action, f"{self._namespace.entity.name}/groups/{group_id}", refusal))
+    def _line(self, action: str, group_id: str, actor: Actor, refusal: Refusal | None) -> AuditLine:
+        return actor.line(action, f"{self._namespace.entity.name}/groups/{group_id}", refusal)
 
 
 def _position(hub: LiveHub, partition: int, offset: GroupOffset | None, owner: MemberView | None) -> GroupPosition:
@@ -268,6 +268,14 @@ def _position(hub: LiveHub, partition: int, offset: GroupOffset | None, owner: M
         # The host of a member starts with a slash, as in Kafka's own tools.
         "" if owner is None else owner.client_host.lstrip("/"),
     )
+
+
+def _reset_log(hub: LiveHub, partition: int, reset: Reset) -> PartitionLog:
+    """The log of a partition; raises LogOpening until it is known where its captured files begin."""
+    if hub.history is None:
+        return hub.log(partition)
+    is_time = reset.kind is ResetKind.TIME
+    return hub.current_log(partition, Position.time(reset.value, inclusive=True) if is_time else None)
 
 
 def reset_target(hub: LiveHub, partition: int, current: int | None, state: LogState, reset: Reset) -> int:

@@ -16,7 +16,7 @@ from hubmere.broker.coordinator.membership import GroupState
 from hubmere.broker.coordinator.offsets import Offsets
 from hubmere.broker.coordinator.producer_ids import ProducerIds
 from hubmere.broker.coordinator.transactions import Transactions
-from hubmere.broker.live import LiveNamespace
+from hubmere.broker.hubs.live_namespace import LiveNamespace
 from hubmere.model.names import fold
 from hubmere.store.audit import AuditLog
 from hubmere.store.engine import Catalog

@@ -63,7 +63,7 @@ MAX_GROUPS = 100_000
 # Groups whose deadlines are handled in one turn: to complete the joins of one takes about 150 microseconds.
 MAX_ADVANCED = 50
 
-Done = Callable[[Refusal | None], None]
+OnDone = Callable[[Refusal | None], None]
 AnyGroup = ClassicGroup | ConsumerGroup
 
 
@@ -282,7 +282,7 @@ class Groups:
 
     # --- deletion ---
 
-    def delete(self, group_id: str, done: Done) -> None:
+    def delete(self, group_id: str, on_done: OnDone) -> None:
         """Delete a group without members, with its committed offsets."""
         self._parse_id(group_id)
         offsets = self._catalog.view.group_offsets(self._namespace, group_id)
@@ -296,7 +296,7 @@ class Groups:
         def on_dropped(refusal: Refusal | None) -> None:
             if refusal is None and group is not None and self._groups.get(group_id) is group:
                 self._forget(group)
-            done(refusal)
+            on_done(refusal)
 
         self._catalog.submit(Drop(record), *map(Drop, offsets), callback=on_dropped)
 

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hubmere.broker.coordinator.refusals import ConcurrentTransaction
-from hubmere.broker.live import LiveHub, LiveNamespace
-from hubmere.broker.opening import LogOpening
+from hubmere.broker.hubs.live import LiveHub
+from hubmere.broker.hubs.live_namespace import LiveNamespace
+from hubmere.broker.hubs.opening import LogOpening
 from hubmere.model.errors import ProducerRefused, Refusal, StorageRefusal
 from hubmere.store.engine import PartitionLog, ProducerState
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hubmere.broker.coordinator.refusals import OffsetMetadataTooLarge
-from hubmere.broker.live import LiveHub, LiveNamespace
+from hubmere.broker.hubs.live import LiveHub
+from hubmere.broker.hubs.live_namespace import LiveNamespace
 from hubmere.broker.quotas.commit_pace import CommitPace
 from hubmere.model.entity import Hub
 from hubmere.model.errors import PartitionNotFound, Refusal
@@ -22,7 +23,7 @@ MAX_METADATA_BYTES = 1024
 # Kafka's offsets.retention.minutes: the offsets of a group that is empty for this long are deleted.
 RETENTION_MS = 7 * 24 * 3_600_000
 
-Done = Callable[[Refusal | None], None]
+OnDone = Callable[[Refusal | None], None]
 
 
 class Commit(NamedTuple):
@@ -71,7 +72,7 @@ class Offsets:
             committed_ms=now_ms,
         )
 
-    def commit(self, group_id: str, commits: Iterable[Commit], now_ms: int, done: Done) -> None:
+    def commit(self, group_id: str, commits: Iterable[Commit], now_ms: int, on_done: OnDone) -> None:
         """Persist checked commits, all or none.
 
         A negative offset is kept as it is, as Kafka does: kafkajs commits -1 or -2 after OFFSET_OUT_OF_RANGE, reads it
@@ -79,9 +80,9 @@ class Offsets:
         """
         records = [self.record(group_id, commit, now_ms) for commit in commits]
         if not records:
-            done(None)
+            on_done(None)
             return
-        self._catalog.submit(*map(Put, records), callback=done)
+        self._catalog.submit(*map(Put, records), callback=on_done)
 
     def delay(self, group_id: str, commits: Iterable[Commit], now: float) -> float:
         """How long to throttle a client that commits more often than the tier allows; no commit is lost."""
@@ -105,10 +106,10 @@ class Offsets:
         """The hubs that a group has committed for, including deleted ones."""
         return {offset.hub_uid for offset in self._catalog.view.group_offsets(self._key, group_id)}
 
-    def delete(self, group_id: str, places: Iterable[tuple[Hub, int]], done: Done) -> None:
+    def delete(self, group_id: str, places: Iterable[tuple[Hub, int]], on_done: OnDone) -> None:
         """Delete committed offsets of a group; missing ones are ignored."""
         found = [offset for hub, partition in places if (offset := self.find(group_id, hub, partition)) is not None]
-        self._catalog.submit(*map(Drop, found), callback=done)
+        self._catalog.submit(*map(Drop, found), callback=on_done)
 
     def expire(self, is_empty: Callable[[str], bool], now_ms: int) -> None:
         """Called periodically: record since when groups are empty, and delete offsets of groups empty for too long."""

@@ -40,7 +40,7 @@ class ProducerIds:
 
     def _reserve(self) -> None:
         # From `planned`, which includes a block that was submitted and is not durable yet.
-        first = self._catalog.planned.counter(_COUNTER)
+        first = self._catalog.planned_view.counter(_COUNTER)
         block = range(first, first + _BLOCK)
         counter = Counter(name=_COUNTER, next_value=block.stop)
         try:

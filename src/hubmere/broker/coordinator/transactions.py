@@ -31,8 +31,9 @@ from hubmere.broker.coordinator.transaction import (
     decode_transaction,
     encode_transaction,
 )
-from hubmere.broker.live import LiveHub, LiveNamespace
-from hubmere.broker.opening import LogOpening
+from hubmere.broker.hubs.live import LiveHub
+from hubmere.broker.hubs.live_namespace import LiveNamespace
+from hubmere.broker.hubs.opening import LogOpening
 from hubmere.model.errors import LimitReached, NotFound, ProducerFenced, ProducerRefused, Refusal, StorageRefusal
 from hubmere.model.receipt import Receipt
 from hubmere.store.catalog.runtime_state import GroupOffset, TransactionState
@@ -59,7 +60,7 @@ _COMPLETE: Final = {Phase.PREPARE_COMMIT: Phase.COMPLETE_COMMIT, Phase.PREPARE_A
 _REPEATS: Final = frozenset({(Phase.COMPLETE_COMMIT, True), (Phase.COMPLETE_ABORT, False)})
 
 
-Done = Callable[[Refusal | None], None]
+OnDone = Callable[[Refusal | None], None]
 # Producer id and epoch, or the refusal.
 OnInitialized = Callable[[tuple[int, int] | Refusal], None]
 
@@ -95,7 +96,7 @@ class Transactions:
         expected: tuple[int, int] | None,
         now: float,
         now_ms: int,
-        done: OnInitialized,
+        on_done: OnInitialized,
     ) -> None:
         """Make the caller the current producer of a transactional id; an open transaction of the last one is aborted.
 
@@ -106,22 +107,22 @@ class Transactions:
         self._require_idle(transactional_id)
         known = self._known.get(transactional_id)
         if known is None:
-            self._register(transactional_id, timeout_ms, now_ms, done)
+            self._register(transactional_id, timeout_ms, now_ms, on_done)
             return
         self._require_expected(known, expected)
         if expected is not None and expected[1] != known.epoch:
             # The producer missed our answer and repeats the request (KIP-360).
-            done((known.producer_id, known.epoch))
+            on_done((known.producer_id, known.epoch))
             return
         known = replace(known, timeout_ms=timeout_ms, last_epoch=-1 if expected is None else known.epoch)
         if known.phase is Phase.ONGOING:
             fencing = replace(known, epoch=known.epoch + 1)
-            self._end(fencing, now, now_ms, _then(done, fencing), commit=False)
+            self._end(fencing, now, now_ms, _then(on_done, fencing), commit=False)
         elif known.epoch >= _LAST_EPOCH:
-            self._renumber(known, now_ms, done)
+            self._renumber(known, now_ms, on_done)
         else:
             fresh = replace(known, epoch=known.epoch + 1, phase=Phase.EMPTY, started_ms=-1, updated_ms=now_ms)
-            self._change(fresh, _then(done, fresh))
+            self._change(fresh, _then(on_done, fresh))
 
     def _require_expected(self, known: Transaction, expected: tuple[int, int] | None) -> None:
         if expected is None or expected == (known.producer_id, known.epoch):
@@ -130,26 +131,26 @@ class Transactions:
         if not (is_repeat and known.phase is Phase.EMPTY):
             raise TransactionalProducerFenced(known.transactional_id)
 
-    def _register(self, transactional_id: str, timeout_ms: int, now_ms: int, done: OnInitialized) -> None:
+    def _register(self, transactional_id: str, timeout_ms: int, now_ms: int, on_done: OnInitialized) -> None:
         if len(self._known) >= MAX_TRANSACTIONAL_IDS:
             raise LimitReached("transactional ids", MAX_TRANSACTIONAL_IDS)
         blank = Transaction(
             transactional_id=transactional_id, producer_id=-1, epoch=-1, timeout_ms=timeout_ms, updated_ms=now_ms
         )
-        self._renumber(blank, now_ms, done)
+        self._renumber(blank, now_ms, on_done)
 
-    def _renumber(self, known: Transaction, now_ms: int, done: OnInitialized) -> None:
+    def _renumber(self, known: Transaction, now_ms: int, on_done: OnInitialized) -> None:
         """Give a transactional id a new producer id; its epochs start at 0."""
         self._busy.add(known.transactional_id)
 
         def on_numbered(number: int, refusal: Refusal | None) -> None:
             self._busy.discard(known.transactional_id)
             if refusal is not None:
-                done(refusal)
+                on_done(refusal)
                 return
             fresh = replace(known, producer_id=number, epoch=0, phase=Phase.EMPTY, started_ms=-1, updated_ms=now_ms)
             fresh = replace(fresh, ended_partitions=frozenset(), has_committed=False)
-            self._change(fresh, _then(done, fresh))
+            self._change(fresh, _then(on_done, fresh))
 
         self._producer_ids.take(on_numbered)
 
@@ -162,21 +163,21 @@ class Transactions:
         partitions: Iterable[HubPartition],
         now: float,
         now_ms: int,
-        done: Done,
+        on_done: OnDone,
     ) -> None:
         """Add partitions that the producer is about to write to; the first ones start the transaction."""
         known = self._current(transactional_id, producer)
         added = frozenset(partitions) - known.partitions
         self._ended += end_before_enlisting(self._namespace, known, added, now_ms)
-        self._grow(known, self._extend(known, now_ms, partitions=known.partitions | added), now, done)
+        self._grow(known, self._extend(known, now_ms, partitions=known.partitions | added), now, on_done)
 
     def add_group(
-        self, transactional_id: str, producer: tuple[int, int], group_id: str, now: float, now_ms: int, done: Done
+        self, transactional_id: str, producer: tuple[int, int], group_id: str, now: float, now_ms: int, on_done: OnDone
     ) -> None:
         """Add a group whose offsets the producer is about to commit."""
         known = self._current(transactional_id, producer)
         groups = known.groups if _is_open(known) else frozenset[str]()
-        self._grow(known, self._extend(known, now_ms, groups=groups | {group_id}), now, done)
+        self._grow(known, self._extend(known, now_ms, groups=groups | {group_id}), now, on_done)
 
     def commit_offsets(
         self,
@@ -186,14 +187,14 @@ class Transactions:
         offsets: Iterable[PendingOffset],
         now: float,
         now_ms: int,
-        done: Done,
+        on_done: OnDone,
     ) -> None:
         """Add offsets that become committed offsets of the group when the transaction commits."""
         known = self._current(transactional_id, producer)
         if not _is_open(known) or group_id not in known.groups:
             raise InvalidTransactionState(transactional_id)
         pending = {**known.offsets, **{offset.key: offset for offset in offsets}}
-        self._grow(known, self._extend(known, now_ms, offsets=MappingProxyType(pending)), now, done)
+        self._grow(known, self._extend(known, now_ms, offsets=MappingProxyType(pending)), now, on_done)
 
     def require_enlisted(self, transactional_id: str, producer_id: int, epoch: int, partition: HubPartition) -> None:
         """Refuse a batch whose producer has not added the partition to an open transaction (KIP-890, first part)."""
@@ -217,42 +218,49 @@ class Transactions:
         begun = {**blank, **covers}
         return replace(known, phase=Phase.ONGOING, started_ms=now_ms, updated_ms=now_ms, **begun)
 
-    def _grow(self, known: Transaction, grown: Transaction, now: float, done: Done) -> None:
+    def _grow(self, known: Transaction, grown: Transaction, now: float, on_done: OnDone) -> None:
         if len(grown.partitions) + len(grown.offsets) > MAX_PARTITIONS:
             raise LimitReached("partitions and offsets of a transaction", MAX_PARTITIONS)
         if replace(grown, updated_ms=known.updated_ms) == known:
-            done(None)
+            on_done(None)
             return
         if not _is_open(known):
             self._deadlines.set(known.transactional_id, now + known.timeout_ms / 1000)
-        self._change(grown, done)
+        self._change(grown, on_done)
 
     # --- ending ---
 
     def end(
-        self, transactional_id: str, producer: tuple[int, int], now: float, now_ms: int, done: Done, *, commit: bool
+        self,
+        transactional_id: str,
+        producer: tuple[int, int],
+        now: float,
+        now_ms: int,
+        on_done: OnDone,
+        *,
+        commit: bool,
     ) -> None:
         """Commit or abort; done when every partition has its marker and every offset is durable."""
         known = self._current(transactional_id, producer)
         if (known.phase, commit) in _REPEATS:
-            done(None)
+            on_done(None)
         elif not _is_open(known):
             raise InvalidTransactionState(transactional_id)
         else:
-            self._end(known, now, now_ms, done, commit=commit)
+            self._end(known, now, now_ms, on_done, commit=commit)
 
-    def _end(self, known: Transaction, now: float, now_ms: int, done: Done, *, commit: bool) -> None:
+    def _end(self, known: Transaction, now: float, now_ms: int, on_done: OnDone, *, commit: bool) -> None:
         decided = replace(known, phase=_PREPARE[commit], updated_ms=now_ms)
 
         def on_persisted(refusal: Refusal | None) -> None:
             if refusal is not None:
-                done(refusal)
+                on_done(refusal)
             else:
-                self._carry_out(decided, now, now_ms, done)
+                self._carry_out(decided, now, now_ms, on_done)
 
         self._change(decided, on_persisted)
 
-    def _carry_out(self, decided: Transaction, now: float, now_ms: int, done: Done) -> None:
+    def _carry_out(self, decided: Transaction, now: float, now_ms: int, on_done: OnDone) -> None:
         """Write the markers; a partition that cannot accept one is retried until it can."""
         self._busy.add(decided.transactional_id)
         self._deadlines.drop(decided.transactional_id)
@@ -260,16 +268,16 @@ class Transactions:
         # Partitions of deleted hubs need no marker.
         targets = [(hubs[uid], partition) for uid, partition in sorted(decided.partitions) if uid in hubs]
         outcome = _Markers(
-            len(targets), lambda is_whole: self._on_marked(decided, now, now_ms, done, is_whole=is_whole)
+            len(targets), lambda is_whole: self._on_marked(decided, now, now_ms, on_done, is_whole=is_whole)
         )
         for hub, partition in targets:
             _mark(hub, partition, decided, now_ms, outcome.one)
 
-    def _on_marked(self, decided: Transaction, now: float, now_ms: int, done: Done, *, is_whole: bool) -> None:
+    def _on_marked(self, decided: Transaction, now: float, now_ms: int, on_done: OnDone, *, is_whole: bool) -> None:
         self._busy.discard(decided.transactional_id)
         if not is_whole:
             self._deadlines.set(decided.transactional_id, now + _RETRY_S)
-            done(ConcurrentTransaction(decided.transactional_id))
+            on_done(ConcurrentTransaction(decided.transactional_id))
             return
         complete = replace(
             decided,
@@ -281,7 +289,7 @@ class Transactions:
             ended_partitions=decided.partitions,
             has_committed=decided.phase is Phase.PREPARE_COMMIT,
         )
-        self._change(complete, done, self._committed_offsets(decided, now_ms))
+        self._change(complete, on_done, self._committed_offsets(decided, now_ms))
 
     def _committed_offsets(self, decided: Transaction, now_ms: int) -> list[GroupOffset]:
         if decided.phase is not Phase.PREPARE_COMMIT:
@@ -319,7 +327,7 @@ class Transactions:
         self._require_idle(transactional_id)
         return known
 
-    def _change(self, fresh: Transaction, done: Done, offsets: Sequence[GroupOffset] = ()) -> None:
+    def _change(self, fresh: Transaction, on_done: OnDone, offsets: Sequence[GroupOffset] = ()) -> None:
         """Persist a new state, then apply it and call back; if that fails, the old state stays."""
         transactional_id = fresh.transactional_id
         record = TransactionState(
@@ -333,7 +341,7 @@ class Transactions:
             self._busy.discard(transactional_id)
             if refusal is None:
                 self._known[transactional_id] = fresh
-            done(refusal)
+            on_done(refusal)
 
         self._busy.add(transactional_id)
         try:
@@ -405,19 +413,19 @@ class Transactions:
 class _Markers:
     """Counts the markers of one transaction: done when each is durable or has failed for now."""
 
-    def __init__(self, count: int, done: Callable[[bool], None]) -> None:
+    def __init__(self, count: int, on_done: Callable[[bool], None]) -> None:
         self._missing = count
         self._is_whole = True
-        self._done = done
+        self._on_done = on_done
         if not count:
-            done(True)
+            on_done(True)
 
     def one(self, is_durable: bool) -> None:
         """One marker is durable, or has failed for now."""
         self._is_whole = self._is_whole and is_durable
         self._missing -= 1
         if not self._missing:
-            self._done(self._is_whole)
+            self._on_done(self._is_whole)
 
 
 def _mark(hub: LiveHub, partition: int, decided: Transaction, now_ms: int, one: Callable[[bool], None]) -> None:
@@ -455,8 +463,8 @@ def _is_open(known: Transaction) -> bool:
     return known.phase is Phase.ONGOING
 
 
-def _then(done: OnInitialized, fresh: Transaction) -> Done:
-    return lambda refusal: done((fresh.producer_id, fresh.epoch) if refusal is None else refusal)
+def _then(on_done: OnInitialized, fresh: Transaction) -> OnDone:
+    return lambda refusal: on_done((fresh.producer_id, fresh.epoch) if refusal is None else refusal)
 
 
 def _ignore_result(_: Refusal | None) -> None:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from hubmere.model.entity import RoleAssignment
 from hubmere.model.names import fold
-from hubmere.model.rights import Rights
-from hubmere.model.roles import Control
+from hubmere.model.security.rights import Rights
+from hubmere.model.security.roles import Control
 
 _GROUPS_SEGMENT = "consumergroups"
 # The node below a hub that answers questions about it (AMQP).

@@ -71,7 +71,7 @@ class Identities:
 
         `answers_to` says which hosts are ours; `audiences` are accepted beside them and the service's own.
         """
-        token = self._verified(text, now_s)
+        token = self._verify(text, now_s)
 
         def is_accepted(audience: str) -> bool:
             plain = fold(audience.rstrip("/"))
@@ -104,7 +104,7 @@ class Identities:
         known = self._known.get(sha256(text.encode(errors="replace")).digest())
         return "" if known is None else known.identity.id
 
-    def _verified(self, text: str, now_s: float) -> VerifiedToken:
+    def _verify(self, text: str, now_s: float) -> VerifiedToken:
         digest = sha256(text.encode(errors="replace")).digest()
         known = self._known.get(digest)
         if known is not None:

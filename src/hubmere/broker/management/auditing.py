@@ -5,7 +5,8 @@ Each method of the `Manager` opens an `AuditedChange` around its work. The chang
 1. when the work is refused at once (a `Refusal` leaves the block), or
 2. when the catalog has completed the submitted steps, durable or refused.
 
-The method names the action and the target itself. Keys and other secrets are never part of either.
+A change that was refused at once is answered only after `AuditLog.when_written`: endpoints and portal see to that. The
+method names the action and the target itself. Keys and other secrets are never part of either.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,10 +18,10 @@ from hubmere.model.errors import PartitionOpening, Refusal
 from hubmere.store.audit import DONE, REFUSED, AuditLine, AuditLog
 from hubmere.store.catalog.view import Step
 
-__all__ = ["Actor", "AuditLine", "AuditedChange", "Done", "Submit"]
+__all__ = ["Actor", "AuditLine", "AuditLog", "AuditedChange", "OnDone", "Submit"]
 
 # Called once with the outcome of a change: None when it is durable.
-Done = Callable[[Refusal | None], None]
+OnDone = Callable[[Refusal | None], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,7 @@ class Actor:
         )
 
 
-Submit = Callable[[Sequence[Step], Actor, Done], None]
+Submit = Callable[[Sequence[Step], Actor, OnDone], None]
 
 
 class AuditedChange:
@@ -56,27 +57,29 @@ class AuditedChange:
     Thread rule: the owner's thread only.
     """
 
-    __slots__ = ("_action", "_actor", "_audit", "_done", "_submit", "_target")
+    __slots__ = ("_action", "_actor", "_audit", "_on_done", "_submit", "_target")
 
-    def __init__(self, audit: AuditLog, submit: Submit, *, action: str, target: str, actor: Actor, done: Done) -> None:
+    def __init__(
+        self, audit: AuditLog, submit: Submit, *, action: str, target: str, actor: Actor, on_done: OnDone
+    ) -> None:
         self._audit = audit
         self._submit = submit
         self._action = action
         self._target = target
         self._actor = actor
-        self._done = done
+        self._on_done = on_done
 
     def __enter__(self) -> Self:
         """Begin the change."""
         return self
 
     def submit(self, steps: Sequence[Step]) -> None:
-        """Submit checked steps to the catalog; the audit line and `done` follow when they are complete."""
+        """Submit checked steps to the catalog; the audit line and `on_done` follow when they are complete."""
         self._submit(steps, self._actor, self._on_complete)
 
     def _on_complete(self, refusal: Refusal | None) -> None:
-        self._audit.write(self._actor.line(self._action, self._target, refusal))
-        self._done(refusal)
+        line = self._actor.line(self._action, self._target, refusal)
+        self._audit.write(line, lambda: self._on_done(refusal))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

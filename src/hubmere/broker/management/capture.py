@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from hubmere.broker.live import LiveHub, LiveNamespace
+from hubmere.broker.hubs.live import LiveHub
+from hubmere.broker.hubs.live_namespace import LiveNamespace
+from hubmere.broker.hubs.views import HubView
 from hubmere.broker.management.capture_due import NOW_MS, OpenWindows, bytes_from
-from hubmere.broker.views import HubView
-from hubmere.model.capture import CapturePlace, CaptureTargets
+from hubmere.model.capture.targets import CapturePlace, CaptureTargets
 from hubmere.model.entity import AccessRule, CaptureDescription, Hub, Rights
-from hubmere.model.errors import InvalidArgument, Refusal
+from hubmere.model.errors import Conflict, InvalidArgument, Refusal
 from hubmere.model.names import fold
 from hubmere.store.catalog.runtime_state import CaptureState
 from hubmere.store.catalog.view import Put
@@ -40,6 +41,7 @@ class JobState(StrEnum):
     BACKING_OFF = "BackingOff"
     BLOCKED = "Blocked"  # it cannot run until an operator changes something
     STOPPING = "Stopping"
+    ELSEWHERE = "Elsewhere"  # another gateway of the cluster runs the job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +117,10 @@ class PlannedHub:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionCaptureStatus:
-    """Monitoring data of one partition; `held_bytes` are past retention and kept for the job."""
+    """Monitoring data of one partition; `held_bytes` are past retention and kept for the job.
+
+    With cold reads: the first event that readers get, and the gap before it that hides older files.
+    """
 
     partition: int
     captured: int
@@ -124,6 +129,8 @@ class PartitionCaptureStatus:
     held_bytes: int
     window_start: str
     last_file: CapturedFile | None
+    cold_begin: int | None = None
+    cold_gap: range | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +235,7 @@ class Captures:
                 return NOW_MS
             if self._blocked_reason(hub) is None:
                 partitions = range(hub.entity.partition_count)
-                dues = (self._windows.due_ms(hub, one, self.captured(hub.entity, one)) for one in partitions)
+                dues = (self._windows.due_ms(hub, one, self.captured_end(hub.entity, one)) for one in partitions)
                 found += [due_ms for due_ms in dues if due_ms is not None]
         return min(found, default=None)
 
@@ -263,12 +270,14 @@ class Captures:
     # --- progress ---
 
     def record_report(
-        self, job: JobReport, hubs: Sequence[HubReport], *, now: float, now_ms: int, done: OnDurable
+        self, job: JobReport, hubs: Sequence[HubReport], *, now: float, now_ms: int, on_done: OnDurable
     ) -> list[NewFile]:
         """Store a report. Parts about hubs that were re-created, or whose capture was enabled again, are ignored.
 
-        `done` is called when it is durable. Returns the files that no earlier report has named.
+        `on_done` is called when it is durable. Returns the files that no earlier report has named.
         """
+        if self.supervision.state is JobState.ELSEWHERE:
+            raise Conflict("Another gateway runs the capture job now; this job has been replaced.")
         found = [(hub, report) for report in hubs if (hub := self._find(report)) is not None]
         self._drop_stale()
         steps: list[Put] = []
@@ -278,7 +287,7 @@ class Captures:
             (self._running.discard if report.is_starting else self._running.add)(hub.entity.uid)
             for part in report.partitions:
                 self._record_partition(hub, part, now_ms, steps, files)
-        self._catalog.submit(*steps, callback=done)
+        self._catalog.submit(*steps, callback=on_done)
         self.job, self._reported_at = job, now
         return files
 
@@ -321,17 +330,17 @@ class Captures:
         if known is not None and _is_same(known, state):
             return
         steps.append(Put(state))
-        hub.counters.captured_messages += _grown(part.events, 0 if known is None else known.events)
-        hub.counters.captured_bytes += _grown(part.size_bytes, 0 if known is None else known.size_bytes)
+        hub.counters.captured_messages += _increase(part.events, 0 if known is None else known.events)
+        hub.counters.captured_bytes += _increase(part.size_bytes, 0 if known is None else known.size_bytes)
         if part.last_file is not None and (known is None or known.last_file != state.last_file):
             place = (hub.entity.namespace, hub.name)
             files.append(NewFile(namespace=place[0], hub=place[1], partition=part.partition, file=part.last_file))
 
     def _state(self, hub: Hub, partition: int) -> CaptureState | None:
-        state = self._catalog.planned.find_capture_state(hub.uid, partition)
+        state = self._catalog.planned_view.find_capture_state(hub.uid, partition)
         return None if state is None or state.capture_id != hub.captured_since.id else state
 
-    def captured(self, hub: Hub, partition: int) -> int:
+    def captured_end(self, hub: Hub, partition: int) -> int:
         """The first sequence number of a captured partition that no published file is known to hold."""
         state = self._state(hub, partition)
         return hub.captured_since.first_sequence(partition) if state is None else state.sequence
@@ -342,7 +351,7 @@ class Captures:
         """What retention must not delete yet: events that no published file holds. None if nothing is held back."""
         if not hub.is_captured or self._hold_bytes is None:
             return None
-        return RetentionHold(self.captured(hub, partition), self._hold_bytes)
+        return RetentionHold(self.captured_end(hub, partition), self._hold_bytes)
 
     def record_held_bytes(self, hub: Hub, partition: int, held_bytes: int) -> bool:
         """Keep how many bytes past retention are held back, for monitoring. True if nothing was held before."""
@@ -353,7 +362,7 @@ class Captures:
 
     def record_deleted(self, hub: LiveHub, partition: int, deleted: range) -> range:
         """Count events that retention deleted before they were captured; returns their sequence numbers."""
-        lost = range(max(self.captured(hub.entity, partition), deleted.start), deleted.stop)
+        lost = range(max(self.captured_end(hub.entity, partition), deleted.start), deleted.stop)
         hub.counters.capture_lost_messages += len(lost)
         return lost
 
@@ -428,6 +437,7 @@ class Captures:
             state = known.get(partition)
             captured = hub.entity.captured_since.first_sequence(partition) if state is None else state.sequence
             lag_events, backlog_bytes = _waiting(hub, partition, captured)
+            cold_begin, cold_gap = hub.cold_range(partition)
             yield PartitionCaptureStatus(
                 partition=partition,
                 captured=captured,
@@ -436,6 +446,8 @@ class Captures:
                 held_bytes=self._held.get((hub.entity.uid, partition), 0),
                 window_start=self._windows.start_of(hub.entity.captured_since.id, partition),
                 last_file=_file_of(state),
+                cold_begin=cold_begin,
+                cold_gap=cold_gap,
             )
 
 
@@ -444,7 +456,7 @@ def _is_same(one: CaptureState, other: CaptureState) -> bool:
     return (one.sequence, one.files, one.last_file) == (other.sequence, other.files, other.last_file)
 
 
-def _grown(total: int, known: int) -> int:
+def _increase(total: int, known: int) -> int:
     """The increase since the last report; a total that fell was restarted at 0."""
     return total - known if total >= known else total
 
@@ -456,7 +468,7 @@ def _file_of(state: CaptureState | None) -> CapturedFile | None:
 def _waiting(hub: LiveHub, partition: int, captured: int) -> tuple[int, int]:
     """Events and bytes of a partition that are not captured yet; 0 for an offline partition."""
     try:
-        log = hub.log(partition)
+        log = hub.stored_log(partition)
         first, end = max(captured, log.state.log_start), log.state.committed
         return (end - first, bytes_from(log, first)) if first < end else (0, 0)
     except Refusal:

@@ -9,7 +9,7 @@ node was restarted, is due at once. Thread rule: the owner's thread only.
 
 from datetime import datetime
 
-from hubmere.broker.live import LiveHub
+from hubmere.broker.hubs.live import LiveHub
 from hubmere.model.entity import CaptureDescription, CaptureEncoding
 from hubmere.model.errors import Refusal
 from hubmere.records.header import read_header
@@ -49,7 +49,7 @@ class OpenWindows:
         if start_ms is None:
             return NOW_MS
         try:
-            log = hub.log(partition)
+            log = hub.stored_log(partition)
             first = max(captured, log.state.log_start)
             if first >= log.state.committed:
                 return None if _skips_empty(capture) else start_ms + capture.interval_s * 1000

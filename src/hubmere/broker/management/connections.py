@@ -11,9 +11,9 @@ from enum import StrEnum
 from itertools import islice
 from typing import Protocol
 
-from hubmere.broker.access import Principal
+from hubmere.broker.access.authentication import Principal
+from hubmere.broker.access.revocation import Judge
 from hubmere.broker.read import Reader
-from hubmere.broker.revocation import Judge
 from hubmere.model.errors import NotFound
 
 # Connections per listing, at some 10 µs each. A larger node lists the oldest ones and reports the total.
@@ -87,7 +87,7 @@ class LiveConnection(Protocol):
         """Close the connection as its protocol prescribes, with the reason if the protocol can carry one."""
 
     def review(self, judge: Judge) -> None:
-        """Close what the current rules do not allow; see `broker.revocation`."""
+        """Close what the current rules do not allow; see `broker.access.revocation`."""
 
 
 class Connections:

@@ -7,12 +7,14 @@ the catalog each time.
 from collections.abc import Callable
 from functools import partial
 
-from hubmere.broker.live import LiveHub, LiveNamespace
+from hubmere.broker.access.revocation import Revocation
+from hubmere.broker.cold.history import Histories
+from hubmere.broker.hubs.live import LiveHub
+from hubmere.broker.hubs.live_namespace import LiveNamespace
+from hubmere.broker.hubs.opening import LogOpening, WaitingRequests
 from hubmere.broker.management.connections import Connections
-from hubmere.broker.opening import WaitingRequests
 from hubmere.broker.places import Places
 from hubmere.broker.quotas.application_groups import names_client
-from hubmere.broker.revocation import Revocation
 from hubmere.model.entity import (
     AccessRule,
     ApplicationGroup,
@@ -46,9 +48,17 @@ class LiveState:
         connections: Connections,
         revocation: Revocation,
         places: Places | None = None,
+        *,
+        is_shared: bool = False,
+        histories: Histories | None = None,
     ) -> None:
-        """`places` decides on a cluster who reads a partition."""
+        """`places` decides on a cluster who reads a partition; `is_shared`: gateways share throughput units.
+
+        `histories` is given where cold reads are possible.
+        """
         self._places = places
+        self._is_shared = is_shared
+        self._histories = histories
         self._connections = connections
         self._revocation = revocation
         self._catalog = catalog
@@ -86,7 +96,19 @@ class LiveState:
     def ends(self, hub: Hub) -> tuple[int, ...]:
         """The end of each partition's log; empty if the hub is not live."""
         live = self._live(hub.uid)
-        return () if live is None else tuple(log.state.committed for log in live.logs())
+        if live is None:
+            return ()
+        # A log on a cluster has to be asked: an old end would be captured from the past. All are asked at once.
+        ends: list[int] = []
+        waiting: LogOpening | None = None
+        for partition, _ in enumerate(live.logs()):
+            try:
+                ends.append(live.current_log(partition).state.committed)
+            except LogOpening as opening:
+                waiting = opening
+        if waiting is not None:
+            raise waiting
+        return tuple(ends)
 
     def finish_deletions(self) -> None:
         """Delete the logs of deleted hubs; also called at start, for logs that a crash left behind."""
@@ -108,7 +130,8 @@ class LiveState:
             self._engine.delete(log_id(deletion.hub_uid, partition), partial(on_deleted, partition))
 
     def _serve_namespace(self, entity: Namespace, now: float) -> None:
-        live = self._namespaces[fold(entity.name)] = LiveNamespace(entity, self._book.of(entity.tier), now)
+        limits = self._book.of(entity.tier)
+        live = self._namespaces[fold(entity.name)] = LiveNamespace(entity, limits, now, is_shared=self._is_shared)
         live.application_groups.follow(self._catalog.view.application_groups(entity.name), now)
 
     def _update_namespace(self, entity: Namespace, now: float) -> None:
@@ -134,7 +157,7 @@ class LiveState:
 
     def _serve_hub(self, hub: Hub, _now: float) -> None:
         namespace = self._namespaces[fold(hub.namespace)]
-        live = LiveHub(namespace, hub, self._engine, self._segment_bytes, self._requests, self._places)
+        live = LiveHub(namespace, hub, self._engine, self._segment_bytes, self._requests, self._places, self._histories)
         live.revoked.update(fold(publisher.name) for publisher in self._catalog.view.revoked_publishers(hub))
         namespace.hubs[fold(hub.name)] = live
         namespace.hub_revision += 1

@@ -3,9 +3,9 @@
 A change takes these steps, and nothing here waits:
 
 1. It is checked against the planned state of the catalog, which includes changes that are not durable yet. A refusal is
-   raised; then nothing has changed and `done` is not called.
+   raised; then nothing has changed and `on_done` is not called.
 2. Its steps are submitted to the catalog, together with those of a secondary on this node (`pairing`).
-3. Once they are durable the live objects are updated and `done` is called with None. If the catalog fails, `done` is
+3. Once they are durable the live objects are updated and `on_done` is called with None. If the catalog fails, it is
    called with the refusal.
 
 Every change leaves one line in the audit log (`auditing`).
@@ -14,10 +14,11 @@ Every change leaves one line in the audit log (`auditing`).
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from hubmere.broker.cold.history import Histories
 from hubmere.broker.management import pairing
-from hubmere.broker.management.auditing import Actor, AuditedChange, Done
+from hubmere.broker.management.auditing import Actor, AuditedChange, OnDone
 from hubmere.broker.management.live_state import LiveState
-from hubmere.model.capture import CaptureTargets
+from hubmere.model.capture.targets import CaptureTargets
 from hubmere.model.entity import (
     AccessRule,
     ApplicationGroup,
@@ -31,9 +32,18 @@ from hubmere.model.entity import (
     Rights,
     RoleAssignment,
 )
-from hubmere.model.errors import AlreadyExists, Conflict, GroupNotFound, HubNotFound, NotFound, NotInTier, Refusal
+from hubmere.model.errors import (
+    AlreadyExists,
+    Conflict,
+    GroupNotFound,
+    HubNotFound,
+    NotFound,
+    NotInTier,
+    NotSupported,
+    Refusal,
+)
 from hubmere.model.names import AliasName, GroupName, HubName, NamespaceName, PublisherName, RuleName, fold
-from hubmere.model.roles import check_assignment
+from hubmere.model.security.roles import check_assignment
 from hubmere.model.spec import (
     HubSpec,
     NamespaceSpec,
@@ -58,7 +68,7 @@ from hubmere.store.audit import AuditLog
 from hubmere.store.catalog.view import Create, Delete, Replace, Step
 from hubmere.store.engine import Catalog
 
-__all__ = ["Actor", "Done", "Manager"]
+__all__ = ["Actor", "OnDone", "Manager"]
 
 # What Azure allows in a subscription.
 MAX_ROLE_ASSIGNMENTS = 4000
@@ -79,6 +89,7 @@ class Manager:
         default_partition_count: int,
         capture_targets: CaptureTargets,
         audit: AuditLog,
+        histories: Histories | None = None,
     ) -> None:
         self.audit = audit
         self._catalog = catalog
@@ -86,6 +97,7 @@ class Manager:
         self._live_state = live_state
         self._default_partition_count = default_partition_count
         self._capture_targets = capture_targets
+        self._histories = histories
         self._watchers: list[Callable[[], None]] = []
 
     def watch(self, on_change: Callable[[], None]) -> None:
@@ -94,12 +106,12 @@ class Manager:
 
     # --- namespaces ---
 
-    def create_namespace(self, name: NamespaceName, spec: NamespaceSpec, actor: Actor, done: Done) -> Namespace:
+    def create_namespace(self, name: NamespaceName, spec: NamespaceSpec, actor: Actor, on_done: OnDone) -> Namespace:
         """Create a namespace with its root rule."""
-        with self._audited("create namespace", actor, done, name) as change:
+        with self._begin_change("create namespace", actor, on_done, name) as change:
             tier = spec.tier or self._book.default_tier
             limits = self._book.of(tier)
-            planned = self._catalog.planned
+            planned = self._catalog.planned_view
             if planned.find_namespace(name) is not None or planned.find_alias(name) is not None:
                 raise AlreadyExists(name)
             check_limit("namespaces", len(planned.namespaces()), limits.namespaces, "namespaces")
@@ -108,40 +120,40 @@ class Manager:
             change.submit(steps)
             return entity
 
-    def update_namespace(self, name: str, spec: NamespaceSpec, actor: Actor, done: Done) -> Namespace:
+    def update_namespace(self, name: str, spec: NamespaceSpec, actor: Actor, on_done: OnDone) -> Namespace:
         """Replace a namespace's settings; throughput limits change at once."""
-        with self._audited("update namespace", actor, done, name) as change:
-            current = self._catalog.planned.namespace(name)
+        with self._begin_change("update namespace", actor, on_done, name) as change:
+            current = self._catalog.planned_view.namespace(name)
             entity = apply_namespace_spec(current, spec, self._book.of(current.tier), now_ms=actor.now_ms)
             change.submit([Replace(entity)])
             return entity
 
-    def update_network(self, name: str, rules: NetworkRuleSet, actor: Actor, done: Done) -> Namespace:
+    def update_network(self, name: str, rules: NetworkRuleSet, actor: Actor, on_done: OnDone) -> Namespace:
         """Replace a namespace's network rules."""
-        with self._audited("update network", actor, done, name) as change:
-            current = self._catalog.planned.namespace(name)
+        with self._begin_change("update network", actor, on_done, name) as change:
+            current = self._catalog.planned_view.namespace(name)
             entity = with_network_rules(current, rules, self._book.of(current.tier), now_ms=actor.now_ms)
             change.submit([Replace(entity)])
             return entity
 
-    def scale(self, name: str, capacity: int, actor: Actor, done: Done) -> Namespace:
+    def scale(self, name: str, capacity: int, actor: Actor, on_done: OnDone) -> Namespace:
         """Change a namespace's throughput units and nothing else."""
-        current = self._catalog.planned.namespace(name)
-        return self.update_namespace(name, replace(NamespaceSpec.of(current), capacity=capacity), actor, done)
+        current = self._catalog.planned_view.namespace(name)
+        return self.update_namespace(name, replace(NamespaceSpec.of(current), capacity=capacity), actor, on_done)
 
-    def delete_namespace(self, name: str, actor: Actor, done: Done) -> None:
+    def delete_namespace(self, name: str, actor: Actor, on_done: OnDone) -> None:
         """Delete a namespace with everything in it."""
-        with self._audited("delete namespace", actor, done, name) as change:
-            entity = self._catalog.planned.namespace(name)
-            if self._catalog.planned.aliases(name):
+        with self._begin_change("delete namespace", actor, on_done, name) as change:
+            entity = self._catalog.planned_view.namespace(name)
+            if self._catalog.planned_view.aliases(name):
                 raise Conflict(f"The namespace '{name}' is paired; break the pairing and delete the alias first.")
             change.submit([Delete(entity, actor.now_ms)])
 
     # --- hubs ---
 
-    def create_hub(self, namespace: str, name: HubName, spec: HubSpec, actor: Actor, done: Done) -> Hub:
+    def create_hub(self, namespace: str, name: HubName, spec: HubSpec, actor: Actor, on_done: OnDone) -> Hub:
         """Create a hub with its `$Default` consumer group."""
-        with self._audited("create hub", actor, done, namespace, name) as change:
+        with self._begin_change("create hub", actor, on_done, namespace, name) as change:
             hub, group = self._new_hub(namespace, name, spec, actor.now_ms)
             hub = self._with_capture(hub, None, actor)
             change.submit([Create(hub), Create(group)])
@@ -153,7 +165,7 @@ class Manager:
 
     def _new_hub(self, namespace: str, name: HubName, spec: HubSpec, now_ms: int) -> tuple[Hub, ConsumerGroup]:
         parent = self._writable(namespace)
-        view = self._catalog.planned
+        view = self._catalog.planned_view
         if view.find_hub(namespace, name) is not None:
             raise AlreadyExists(_resource(parent, name))
         if spec.partition_count is None:
@@ -161,9 +173,9 @@ class Manager:
         limits = self._book.of(parent.tier)
         return new_hub(parent, name, spec, limits, existing=view.hubs(namespace), now_ms=now_ms)
 
-    def update_hub(self, namespace: str, name: str, spec: HubSpec, actor: Actor, done: Done) -> Hub:
+    def update_hub(self, namespace: str, name: str, spec: HubSpec, actor: Actor, on_done: OnDone) -> Hub:
         """Replace a hub's settings, effective on open links too."""
-        with self._audited("update hub", actor, done, namespace, name) as change:
+        with self._begin_change("update hub", actor, on_done, namespace, name) as change:
             current, hub = self._changed_hub(namespace, name, spec, actor.now_ms)
             hub = self._with_capture(hub, current, actor)
             change.submit([Replace(hub)])
@@ -175,14 +187,14 @@ class Manager:
 
     def _changed_hub(self, namespace: str, name: str, spec: HubSpec, now_ms: int) -> tuple[Hub, Hub]:
         parent = self._writable(namespace)
-        existing = self._catalog.planned.hubs(namespace)
+        existing = self._catalog.planned_view.hubs(namespace)
         current = self._hub(parent, name)
         limits = self._book.of(parent.tier)
         return current, apply_hub_spec(parent, current, spec, limits, existing=existing, now_ms=now_ms)
 
-    def delete_hub(self, namespace: str, name: str, actor: Actor, done: Done) -> None:
+    def delete_hub(self, namespace: str, name: str, actor: Actor, on_done: OnDone) -> None:
         """Delete a hub with its groups, rules and events; open links are closed and its files deleted."""
-        with self._audited("delete hub", actor, done, namespace, name) as change:
+        with self._begin_change("delete hub", actor, on_done, namespace, name) as change:
             parent = self._writable(namespace)
             hub = self._hub(parent, name)
             change.submit([Delete(hub, actor.now_ms)])
@@ -193,19 +205,23 @@ class Manager:
         is_new = before is None or before.capture != hub.capture
         if is_new and hub.capture is not None and hub.capture.enabled:
             self._capture_targets.place_of(hub.capture.destination)
+        if is_new and hub.has_cold_reads:
+            if self._histories is None:
+                raise NotSupported("cold_reads on a gateway of a Kafka cluster")
+            self._histories.check(hub)
         return with_capture_start(hub, before, lambda: self._live_state.ends(hub), now_ms=actor.now_ms)
 
     # --- consumer groups ---
 
     def create_group(
-        self, namespace: str, hub: str, name: GroupName, metadata: str, actor: Actor, done: Done
+        self, namespace: str, hub: str, name: GroupName, metadata: str, actor: Actor, on_done: OnDone
     ) -> ConsumerGroup:
         """Create a consumer group on a hub."""
-        with self._audited("create group", actor, done, namespace, hub, name) as change:
+        with self._begin_change("create group", actor, on_done, namespace, hub, name) as change:
             parent = self._writable(namespace)
             entity = self._hub(parent, hub)
-            existing = self._catalog.planned.groups(entity)
-            if self._catalog.planned.find_group(entity, name) is not None:
+            existing = self._catalog.planned_view.groups(entity)
+            if self._catalog.planned_view.find_group(entity, name) is not None:
                 raise AlreadyExists(_resource(parent, hub, name))
             limits = self._book.of(parent.tier)
             group = new_group(entity, name, limits, existing=existing, now_ms=actor.now_ms, user_metadata=metadata)
@@ -213,21 +229,21 @@ class Manager:
             return group
 
     def update_group(
-        self, namespace: str, hub: str, name: str, metadata: str, actor: Actor, done: Done
+        self, namespace: str, hub: str, name: str, metadata: str, actor: Actor, on_done: OnDone
     ) -> ConsumerGroup:
         """Replace the metadata of a consumer group."""
-        with self._audited("update group", actor, done, namespace, hub, name) as change:
+        with self._begin_change("update group", actor, on_done, namespace, hub, name) as change:
             parent = self._writable(namespace)
-            current = self._catalog.planned.group(self._hub(parent, hub), name)
+            current = self._catalog.planned_view.group(self._hub(parent, hub), name)
             group = with_user_metadata(current, user_metadata=metadata, now_ms=actor.now_ms)
             change.submit([Replace(group)])
             return group
 
-    def delete_group(self, namespace: str, hub: str, name: str, actor: Actor, done: Done) -> None:
+    def delete_group(self, namespace: str, hub: str, name: str, actor: Actor, on_done: OnDone) -> None:
         """Delete a consumer group with its checkpoints; its readers are disconnected."""
-        with self._audited("delete group", actor, done, namespace, hub, name) as change:
+        with self._begin_change("delete group", actor, on_done, namespace, hub, name) as change:
             parent = self._writable(namespace)
-            group = self._catalog.planned.group(self._hub(parent, hub), name)
+            group = self._catalog.planned_view.group(self._hub(parent, hub), name)
             check_group_deletable(group)
             change.submit([Delete(group, actor.now_ms)])
 
@@ -240,22 +256,22 @@ class Manager:
         name: RuleName,
         rights: Rights,
         actor: Actor,
-        done: Done,
+        on_done: OnDone,
         *,
         primary_key: str | None = None,
         secondary_key: str | None = None,
     ) -> AccessRule:
         """Create a rule on a namespace or a hub, or change the rights and keys of an existing one."""
-        with self._audited("write rule", actor, done, namespace, hub, name) as change:
+        with self._begin_change("write rule", actor, on_done, namespace, hub, name) as change:
             scope = self._writable_scope(namespace, hub)
-            current = self._catalog.planned.find_rule(scope, name)
+            current = self._catalog.planned_view.find_rule(scope, name)
             if current is None:
                 rule = new_rule(
                     scope,
                     name,
                     rights,
-                    self._book.of(self._catalog.planned.namespace(namespace).tier),
-                    existing=self._catalog.planned.rules(scope),
+                    self._book.of(self._catalog.planned_view.namespace(namespace).tier),
+                    existing=self._catalog.planned_view.rules(scope),
                     now_ms=actor.now_ms,
                     primary_key=primary_key,
                     secondary_key=secondary_key,
@@ -277,7 +293,7 @@ class Manager:
         which: KeyKind,
         key: str | None,
         actor: Actor,
-        done: Done,
+        on_done: OnDone,
         *,
         revokes_open_links: bool = False,
     ) -> AccessRule:
@@ -286,57 +302,57 @@ class Manager:
         Links that were opened with the old key are closed at once if `revokes_open_links`, else after the grace time.
         """
 
-        def completed(refusal: Refusal | None) -> None:
+        def on_complete(refusal: Refusal | None) -> None:
             if refusal is None and revokes_open_links:
                 self._live_state.end_rotated(rule)
-            done(refusal)
+            on_done(refusal)
 
-        with self._audited("regenerate key", actor, completed, namespace, hub, name) as change:
-            current = self._catalog.planned.rule(self._writable_scope(namespace, hub), name)
+        with self._begin_change("regenerate key", actor, on_complete, namespace, hub, name) as change:
+            current = self._catalog.planned_view.rule(self._writable_scope(namespace, hub), name)
             rule = with_new_key(current, which, now_ms=actor.now_ms, key=key)
             change.submit([Replace(rule)])
             return rule
 
-    def delete_rule(self, namespace: str, hub: str | None, name: str, actor: Actor, done: Done) -> None:
+    def delete_rule(self, namespace: str, hub: str | None, name: str, actor: Actor, on_done: OnDone) -> None:
         """Delete a rule; links that were opened with its keys are closed."""
-        with self._audited("delete rule", actor, done, namespace, hub, name) as change:
-            rule = self._catalog.planned.rule(self._writable_scope(namespace, hub), name)
+        with self._begin_change("delete rule", actor, on_done, namespace, hub, name) as change:
+            rule = self._catalog.planned_view.rule(self._writable_scope(namespace, hub), name)
             change.submit([Delete(rule, actor.now_ms)])
 
     # --- publishers ---
 
     def revoke_publisher(
-        self, namespace: str, hub: str, name: PublisherName, actor: Actor, done: Done
+        self, namespace: str, hub: str, name: PublisherName, actor: Actor, on_done: OnDone
     ) -> RevokedPublisher:
         """Revoke a publisher, effective on open links at once."""
-        with self._audited("revoke publisher", actor, done, namespace, hub, name) as change:
-            parent = self._catalog.planned.namespace(namespace)
+        with self._begin_change("revoke publisher", actor, on_done, namespace, hub, name) as change:
+            parent = self._catalog.planned_view.namespace(namespace)
             entity = self._hub(parent, hub)
             resource = _resource(parent, hub, "revokedpublishers", name)
-            if self._catalog.planned.find_revoked_publisher(entity, name) is not None:
+            if self._catalog.planned_view.find_revoked_publisher(entity, name) is not None:
                 raise AlreadyExists(resource)
             revoked = RevokedPublisher(hub_uid=entity.uid, name=name, revoked_ms=actor.now_ms)
             change.submit([Create(revoked)])
             return revoked
 
-    def restore_publisher(self, namespace: str, hub: str, name: str, actor: Actor, done: Done) -> None:
+    def restore_publisher(self, namespace: str, hub: str, name: str, actor: Actor, on_done: OnDone) -> None:
         """Allow a revoked publisher again."""
-        with self._audited("restore publisher", actor, done, namespace, hub, name) as change:
-            parent = self._catalog.planned.namespace(namespace)
+        with self._begin_change("restore publisher", actor, on_done, namespace, hub, name) as change:
+            parent = self._catalog.planned_view.namespace(namespace)
             resource = _resource(parent, hub, "revokedpublishers", name)
-            revoked = self._catalog.planned.find_revoked_publisher(self._hub(parent, hub), name)
+            revoked = self._catalog.planned_view.find_revoked_publisher(self._hub(parent, hub), name)
             if revoked is None:
                 raise NotFound(resource)
             change.submit([Delete(revoked, actor.now_ms)])
 
     # --- application groups ---
 
-    def write_application_group(self, group: ApplicationGroup, actor: Actor, done: Done) -> ApplicationGroup:
+    def write_application_group(self, group: ApplicationGroup, actor: Actor, on_done: OnDone) -> ApplicationGroup:
         """Create or replace an application group."""
-        with self._audited("write application group", actor, done, group.name) as change:
-            parent = self._catalog.planned.namespace(group.namespace)
+        with self._begin_change("write application group", actor, on_done, group.name) as change:
+            parent = self._catalog.planned_view.namespace(group.namespace)
             checked = check_application_group(group, self._book.of(parent.tier), tier=parent.tier)
-            known = self._catalog.planned.find_application_group(parent.name, group.name)
+            known = self._catalog.planned_view.find_application_group(parent.name, group.name)
             self._require_own_clients(parent, checked)
             step = Create(checked) if known is None else Replace(checked)
             change.submit([step])
@@ -344,22 +360,22 @@ class Manager:
 
     def _require_own_clients(self, parent: Namespace, group: ApplicationGroup) -> None:
         """Refuse a client identifier that another group has: a client belongs to one group."""
-        for other in self._catalog.planned.application_groups(parent.name):
+        for other in self._catalog.planned_view.application_groups(parent.name):
             if fold(other.client_id) == fold(group.client_id) and fold(other.name) != fold(group.name):
                 raise Conflict(f"The application group '{other.name}' has the client identifier '{other.client_id}'.")
 
-    def delete_application_group(self, group: ApplicationGroup, actor: Actor, done: Done) -> None:
+    def delete_application_group(self, group: ApplicationGroup, actor: Actor, on_done: OnDone) -> None:
         """Delete an application group; its clients are no longer limited."""
-        with self._audited("delete application group", actor, done, group.name) as change:
-            self._catalog.planned.namespace(group.namespace)
+        with self._begin_change("delete application group", actor, on_done, group.name) as change:
+            self._catalog.planned_view.namespace(group.namespace)
             change.submit([Delete(group, actor.now_ms)])
 
     # --- role assignments ---
 
-    def assign_role(self, wanted: RoleAssignment, actor: Actor, done: Done) -> RoleAssignment:
+    def assign_role(self, wanted: RoleAssignment, actor: Actor, on_done: OnDone) -> RoleAssignment:
         """Give an identity a role; repeating an assignment changes nothing, and another one must not have its id."""
-        with self._audited("assign role", actor, done, *_assignment_names(wanted)) as change:
-            planned = self._catalog.planned
+        with self._begin_change("assign role", actor, on_done, *_assignment_names(wanted)) as change:
+            planned = self._catalog.planned_view
             parent = planned.namespace(wanted.namespace)
             hub = None if wanted.hub is None else self._hub(parent, wanted.hub)
             if hub is not None and wanted.group is not None and planned.find_group(hub, wanted.group) is None:
@@ -368,7 +384,7 @@ class Manager:
             entity = check_assignment(replace(made, created_by=actor.name))
             others = planned.role_assignments(parent.name)
             for other in others:
-                is_same = _meaning(other) == _meaning(entity)
+                is_same = other.is_same_grant(entity)
                 if is_same != (other.name == entity.name):
                     raise Conflict(f"The role assignment '{other.name}' exists, and assignments cannot be changed.")
                 if is_same:
@@ -378,9 +394,9 @@ class Manager:
             change.submit([Create(entity)])
             return entity
 
-    def delete_role_assignment(self, assignment: RoleAssignment, actor: Actor, done: Done) -> None:
+    def delete_role_assignment(self, assignment: RoleAssignment, actor: Actor, on_done: OnDone) -> None:
         """Delete a role assignment; links that only this role allowed are closed."""
-        with self._audited("delete role assignment", actor, done, *_assignment_names(assignment)) as change:
+        with self._begin_change("delete role assignment", actor, on_done, *_assignment_names(assignment)) as change:
             change.submit([Delete(assignment, actor.now_ms)])
 
     # --- geo-disaster recovery ---
@@ -390,11 +406,11 @@ class Manager:
             raise NotInTier("Geo-disaster recovery", namespace.tier)
 
     def pair(
-        self, namespace: str, alias: AliasName, partner: str, alternate_name: str, actor: Actor, done: Done
+        self, namespace: str, alias: AliasName, partner: str, alternate_name: str, actor: Actor, on_done: OnDone
     ) -> GeoAlias:
         """Give a namespace an alias, and pair it with an empty namespace of this node if `partner` is given."""
-        with self._audited("pair", actor, done, namespace, alias) as change:
-            view = self._catalog.planned
+        with self._begin_change("pair", actor, on_done, namespace, alias) as change:
+            view = self._catalog.planned_view
             self._require_geo_recovery(view.namespace(namespace))
             entity, steps = pairing.pair(view, view.namespace(namespace), alias, partner, alternate_name)
             change.submit(steps)
@@ -408,11 +424,11 @@ class Manager:
         alternate_name: str,
         pairing_id: str,
         actor: Actor,
-        done: Done,
+        on_done: OnDone,
     ) -> GeoAlias:
         """Give a namespace an alias under which it replicates to a namespace on another node, which has agreed."""
-        with self._audited("pair away", actor, done, namespace, alias) as change:
-            view = self._catalog.planned
+        with self._begin_change("pair away", actor, on_done, namespace, alias) as change:
+            view = self._catalog.planned_view
             self._require_geo_recovery(view.namespace(namespace))
             entity, steps = pairing.pair_away(
                 view, view.namespace(namespace), alias, partner, alternate_name, pairing_id
@@ -420,50 +436,50 @@ class Manager:
             change.submit(steps)
             return entity
 
-    def give_up_alias(self, namespace: str, alias: str, pairing_id: str, actor: Actor, done: Done) -> None:
+    def give_up_alias(self, namespace: str, alias: str, pairing_id: str, actor: Actor, on_done: OnDone) -> None:
         """Delete an alias that the partner on another node has taken over."""
-        with self._audited("give up alias", actor, done, namespace, alias) as change:
-            steps = pairing.give_up(self._catalog.planned, namespace, alias, pairing_id)
+        with self._begin_change("give up alias", actor, on_done, namespace, alias) as change:
+            steps = pairing.give_up(self._catalog.planned_view, namespace, alias, pairing_id)
             change.submit(steps)
 
-    def break_pairing(self, namespace: str, alias: str, actor: Actor, done: Done) -> None:
+    def break_pairing(self, namespace: str, alias: str, actor: Actor, on_done: OnDone) -> None:
         """End the replication; the primary keeps the alias."""
-        with self._audited("break pairing", actor, done, namespace, alias) as change:
-            steps = pairing.break_pairing(self._catalog.planned, namespace, alias)
+        with self._begin_change("break pairing", actor, on_done, namespace, alias) as change:
+            steps = pairing.break_pairing(self._catalog.planned_view, namespace, alias)
             change.submit(steps)
 
-    def fail_over(self, namespace: str, alias: str, actor: Actor, done: Done) -> None:
+    def fail_over(self, namespace: str, alias: str, actor: Actor, on_done: OnDone) -> None:
         """Move the alias to `namespace`, its secondary, and end the pairing."""
-        with self._audited("fail over", actor, done, namespace, alias) as change:
-            steps = pairing.fail_over(self._catalog.planned, namespace, alias)
+        with self._begin_change("fail over", actor, on_done, namespace, alias) as change:
+            steps = pairing.fail_over(self._catalog.planned_view, namespace, alias)
             change.submit(steps)
 
-    def delete_alias(self, namespace: str, alias: str, actor: Actor, done: Done) -> None:
+    def delete_alias(self, namespace: str, alias: str, actor: Actor, on_done: OnDone) -> None:
         """Delete an alias that has no pairing."""
-        with self._audited("delete alias", actor, done, namespace, alias) as change:
-            steps = pairing.delete_alias(self._catalog.planned, namespace, alias)
+        with self._begin_change("delete alias", actor, on_done, namespace, alias) as change:
+            steps = pairing.delete_alias(self._catalog.planned_view, namespace, alias)
             change.submit(steps)
 
     # --- submitting a change ---
 
-    def _audited(self, action: str, actor: Actor, done: Done, *target: str | None) -> AuditedChange:
+    def _begin_change(self, action: str, actor: Actor, on_done: OnDone, *target: str | None) -> AuditedChange:
         """A change with its audit line. `target` names the entity from the namespace down; None is left out."""
         names = "/".join(name for name in target if name is not None)
-        return AuditedChange(self.audit, self.submit, action=action, target=names, actor=actor, done=done)
+        return AuditedChange(self.audit, self.submit, action=action, target=names, actor=actor, on_done=on_done)
 
-    def submit(self, steps: Sequence[Step], actor: Actor, done: Done) -> None:
+    def submit(self, steps: Sequence[Step], actor: Actor, on_done: OnDone) -> None:
         """Write checked steps and those of a local secondary; then update the live objects and call the watchers."""
-        everything = [*steps, *pairing.mirror_steps(self._catalog.planned, steps)]
+        everything = [*steps, *pairing.mirror_steps(self._catalog.planned_view, steps)]
 
-        def completed(refusal: Refusal | None) -> None:
+        def on_complete(refusal: Refusal | None) -> None:
             if refusal is None:
                 for step in everything:
                     self._live_state.follow(step, actor.now)
                 for on_change in self._watchers:
                     on_change()
-            done(refusal)
+            on_done(refusal)
 
-        self._catalog.submit(*everything, callback=completed)
+        self._catalog.submit(*everything, callback=on_complete)
 
     def follow(self, steps: Sequence[Step], now: float) -> None:
         """Update the live objects after a change that another gateway has made, and call the watchers."""
@@ -473,8 +489,8 @@ class Manager:
             on_change()
 
     def _writable(self, namespace: str) -> Namespace:
-        parent = self._catalog.planned.namespace(namespace)
-        pairing.require_writable(self._catalog.planned, parent)
+        parent = self._catalog.planned_view.namespace(namespace)
+        pairing.require_writable(self._catalog.planned_view, parent)
         return parent
 
     def _writable_scope(self, namespace: str, hub: str | None) -> Namespace | Hub:
@@ -482,7 +498,7 @@ class Manager:
         return parent if hub is None else self._hub(parent, hub)
 
     def _hub(self, namespace: Namespace, name: str) -> Hub:
-        hub = self._catalog.planned.find_hub(namespace.name, name)
+        hub = self._catalog.planned_view.find_hub(namespace.name, name)
         if hub is None:
             raise HubNotFound(_resource(namespace, name))
         return hub
@@ -496,8 +512,3 @@ def _assignment_names(assignment: RoleAssignment) -> tuple[str | None, ...]:
     """The names of an assignment in the audit log: scope, role and identity."""
     where = (assignment.namespace, assignment.hub, assignment.group)
     return (*where, assignment.role.name, assignment.principal_id)
-
-
-def _meaning(assignment: RoleAssignment) -> tuple[object, ...]:
-    """The fields in which two equal assignments agree."""
-    return assignment.scope, assignment.role_id, fold(assignment.principal_id)

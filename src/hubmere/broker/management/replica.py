@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from hubmere.broker.management import pairing
-from hubmere.broker.management.auditing import Actor, Done, Submit
+from hubmere.broker.management.auditing import Actor, OnDone, Submit
 from hubmere.model.entity import AccessRule, ConsumerGroup, GeoAlias, GeoRole, Hub, Namespace, Rights
 from hubmere.model.errors import AliasNotFound, AlreadyExists, FailedOver
 from hubmere.model.names import DEFAULT_GROUP, AliasName, GroupName, HubName, RuleName, fold
@@ -49,7 +49,7 @@ class HubReplica:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class PairingClaim:
     """Identifies the pairing that a primary means."""
 
     namespace: str
@@ -69,10 +69,10 @@ class Replicas:
         self._submit_steps = submit
 
     def begin(
-        self, namespace: str, name: AliasName, primary: str, pairing_id: str, actor: Actor, done: Done
+        self, namespace: str, name: AliasName, primary: str, pairing_id: str, actor: Actor, on_done: OnDone
     ) -> GeoAlias:
         """Make an empty namespace the secondary of one on another node; idempotent."""
-        view = self._catalog.planned
+        view = self._catalog.planned_view
         secondary = view.namespace(namespace)
         alias = GeoAlias(
             namespace=secondary.name,
@@ -82,38 +82,38 @@ class Replicas:
             pairing=pairing_id,
         )
         if alias in view.aliases(namespace):
-            self._submit([], actor, done)
+            self._submit([], actor, on_done)
             return alias
         if view.find_namespace(name) is not None or view.find_alias(name) is not None:
             raise AlreadyExists(name)
         pairing.require_free(view, secondary)
-        self._submit([Create(alias)], actor, done)
+        self._submit([Create(alias)], actor, on_done)
         return alias
 
     def apply_namespace(
-        self, claim: Claim, rules: Sequence[RuleReplica], hubs: Sequence[str], actor: Actor, done: Done
+        self, claim: PairingClaim, rules: Sequence[RuleReplica], hubs: Sequence[str], actor: Actor, on_done: OnDone
     ) -> None:
         """Replace the namespace's rules by the primary's, and delete hubs that the primary does not have."""
-        view, _, namespace = self._claimed(claim)
+        view, _, namespace = self._check_claim(claim)
         wanted = {fold(hub) for hub in hubs}
         gone = [hub for hub in view.hubs(namespace.name) if fold(hub.name) not in wanted]
         steps: list[Step] = [Delete(hub, actor.now_ms) for hub in gone]
         steps += _rule_steps(namespace, view.rules(namespace), rules, self._book.of(namespace.tier), actor.now_ms)
-        self._submit(steps, actor, done)
+        self._submit(steps, actor, on_done)
 
-    def apply_hub(self, claim: Claim, replica: HubReplica, actor: Actor, done: Done) -> None:
+    def apply_hub(self, claim: PairingClaim, replica: HubReplica, actor: Actor, on_done: OnDone) -> None:
         """Make one hub, its groups and its rules the same as on the primary."""
-        view, _, namespace = self._claimed(claim)
+        view, _, namespace = self._check_claim(claim)
         steps = list(_hub_steps(view, namespace, replica, self._book.of(namespace.tier), actor.now_ms))
-        self._submit(steps, actor, done)
+        self._submit(steps, actor, on_done)
 
-    def end(self, claim: Claim, actor: Actor, done: Done) -> None:
+    def end(self, claim: PairingClaim, actor: Actor, on_done: OnDone) -> None:
         """End the pairing, as the primary asks; the namespace keeps its entities and becomes writable."""
-        _, alias, _ = self._claimed(claim)
-        self._submit([Delete(alias)], actor, done)
+        _, alias, _ = self._check_claim(claim)
+        self._submit([Delete(alias)], actor, on_done)
 
-    def _claimed(self, claim: Claim) -> tuple[CatalogView, GeoAlias, Namespace]:
-        view = self._catalog.planned
+    def _check_claim(self, claim: PairingClaim) -> tuple[CatalogView, GeoAlias, Namespace]:
+        view = self._catalog.planned_view
         alias = view.alias(claim.namespace, claim.alias)
         if alias.pairing != claim.pairing:
             raise AliasNotFound(claim.alias)
@@ -121,11 +121,11 @@ class Replicas:
             raise FailedOver(alias.name)
         return view, alias, view.namespace(claim.namespace)
 
-    def _submit(self, steps: Sequence[Step], actor: Actor, done: Done) -> None:
+    def _submit(self, steps: Sequence[Step], actor: Actor, on_done: OnDone) -> None:
         if steps:
-            self._submit_steps(steps, actor, done)
+            self._submit_steps(steps, actor, on_done)
         else:
-            done(None)
+            on_done(None)
 
 
 # --- differences -----------------------------------------------------------------------------------------------------

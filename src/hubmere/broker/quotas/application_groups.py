@@ -67,6 +67,14 @@ class _Limit:
         """Whether this amount exceeds the rate now."""
         return self._bucket.missing(_ALL, size_bytes if self._counts_bytes else events, now) > 0
 
+    def has(self, size_bytes: int, events: int, now: float) -> bool:
+        """Whether the rate allows this amount now, also in many small pieces.
+
+        A full bucket allows one publication of any size, but not many that are larger together than the bucket.
+        """
+        amount = size_bytes if self._counts_bytes else events
+        return amount <= self._bucket.capacity and not self._bucket.missing(_ALL, amount, now)
+
     def spend(self, size_bytes: int, events: int, now: float) -> None:
         """Take the amount from the bucket."""
         self._bucket.spend(_ALL, size_bytes if self._counts_bytes else events, now)
@@ -112,8 +120,8 @@ class GroupLimits:
                 raise ApplicationGroupThrottled(self.group.name, limit.policy.name)
 
     def has_ingress(self, size_bytes: int, events: int, now: float) -> bool:
-        """Whether this amount may be published now."""
-        return not any(limit.is_over(size_bytes, events, now) for limit in self._incoming)
+        """Whether this amount may be published now, in any pieces."""
+        return all(limit.has(size_bytes, events, now) for limit in self._incoming)
 
     def charge_ingress(self, size_bytes: int, events: int, now: float) -> None:
         """Charge what was published."""

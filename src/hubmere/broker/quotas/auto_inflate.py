@@ -3,13 +3,14 @@
 Growing is the service's auto-inflate: one unit a second while a client was throttled, up to the namespace's maximum.
 Shrinking is an option that the service does not have: a namespace with a minimum loses a unit each time its traffic
 would have fitted the smaller capacity for the whole quiet time, which prevents oscillation. Called once a second; time
-is an argument.
+is an argument. On a cluster one gateway decides, by the traffic of all gateways.
 """
 
 from dataclasses import dataclass
 
-from hubmere.broker.counters import Counters
-from hubmere.broker.live import LiveNamespace
+from hubmere.broker.hubs.counters import Counters
+from hubmere.broker.hubs.live_namespace import LiveNamespace
+from hubmere.broker.quotas.sharing import Sharing
 from hubmere.model.names import fold
 from hubmere.model.tier import Limits
 
@@ -65,8 +66,10 @@ class AutoInflate:
     Thread rule: the owner's thread only.
     """
 
-    def __init__(self, quiet_s: float = QUIET_SECONDS) -> None:
+    def __init__(self, quiet_s: float = QUIET_SECONDS, sharing: Sharing | None = None) -> None:
+        """`sharing` knows the traffic of all gateways of a cluster."""
         self._quiet_s = quiet_s
+        self._sharing = sharing
         self._watches: dict[str, _Watch] = {}
 
     def new_capacity(self, namespace: LiveNamespace, now: float) -> int | None:
@@ -75,9 +78,12 @@ class AutoInflate:
         was_throttled = throughput is not None and throughput.was_throttled
         if throughput is not None:
             throughput.was_throttled = False
-        if throughput is None or not entity.auto_inflate:
+        decides = self._sharing is None or self._sharing.decides
+        if throughput is None or not entity.auto_inflate or not decides:
             self._watches.pop(fold(entity.name), None)
             return None
+        if self._sharing is not None:
+            was_throttled = self._sharing.is_used_up(namespace)
         is_quiet = self._is_quiet(namespace, now, was_throttled=was_throttled)
         if was_throttled:
             return entity.capacity + 1 if entity.capacity < entity.maximum_throughput_units else None
@@ -92,7 +98,10 @@ class AutoInflate:
             self._watches[fold(entity.name)] = _Watch(flow, entity.capacity, now)
             return False
         if flow.at > watch.flow.at:
-            if was_throttled or flow.units_since(watch.flow, namespace.limits) > entity.capacity - 1:
+            used = flow.units_since(watch.flow, namespace.limits)
+            if self._sharing is not None:
+                used = self._sharing.units_in_use(namespace)
+            if was_throttled or used > entity.capacity - 1:
                 watch.quiet_since = now
             watch.flow = flow
         return now - watch.quiet_since >= self._quiet_s

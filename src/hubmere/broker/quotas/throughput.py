@@ -6,6 +6,7 @@ waits or reads a clock: time is an argument, in monotonic seconds.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hubmere.model.errors import ServerBusy, ThrottledTooLong
 
@@ -56,6 +57,9 @@ class FairBucket:
         """Change the rate at once; saved tokens are kept, within the new burst."""
         self._refill(now)
         self._rate = rate_per_s
+        part = self.capacity / max(len(self._shares), 1)
+        for share in self._shares.values():
+            share.tokens = min(share.tokens, part)
         self._common = min(self._common, self.capacity)
 
     def missing(self, hub: str, amount: float, now: float) -> float:
@@ -81,10 +85,16 @@ class FairBucket:
 
     def holds_more_than(self, hub: str, amount: float, now: float) -> bool:
         """Whether `hub` could spend `amount`, in any pieces, without a negative balance."""
+        share = self._shares.get(hub)
+        if share is not None and share.tokens + self._common > amount:
+            return True
         return self._touch(hub, now).tokens + self._common > amount
 
     def debt_seconds(self, hub: str, now: float) -> float:
         """Seconds until `hub` has tokens again; 0 if it has some now."""
+        share = self._shares.get(hub)
+        if share is not None and share.tokens + self._common > 0:
+            return 0.0
         share = self._touch(hub, now)
         if share.tokens + self._common > 0:
             return 0.0
@@ -159,12 +169,14 @@ class Throughput:
     """
 
     __slots__ = ("_in_bytes", "_in_events", "_out_bytes", "_out_events", "last_throttled_at", "was_throttled")
+    bucket_type: ClassVar[type[FairBucket]] = FairBucket
 
     def __init__(self, rates: Rates, now: float) -> None:
-        self._in_bytes = FairBucket(rates.ingress_bytes, now)
-        self._in_events = FairBucket(rates.ingress_events, now)
-        self._out_bytes = FairBucket(rates.egress_bytes, now)
-        self._out_events = FairBucket(rates.egress_events, now)
+        bucket = self.bucket_type
+        self._in_bytes = bucket(rates.ingress_bytes, now)
+        self._in_events = bucket(rates.ingress_events, now)
+        self._out_bytes = bucket(rates.egress_bytes, now)
+        self._out_events = bucket(rates.egress_events, now)
         # For auto-inflate, which resets the first one: whether a client was throttled, and when that was last.
         self.was_throttled = False
         self.last_throttled_at = float("-inf")
@@ -201,21 +213,23 @@ class Throughput:
 
     def ingress_delay(self, hub: str, now: float) -> float:
         """Seconds for which a client that publishes to this hub should pause; 0 if it is within its share."""
-        return self._recorded(self._ingress_debt(hub, now), now)
+        return self._record_delay(self._ingress_debt(hub, now), now)
 
     def _ingress_debt(self, hub: str, now: float) -> float:
         return max(self._in_bytes.debt_seconds(hub, now), self._in_events.debt_seconds(hub, now))
 
     def egress_delay(self, hub: str, now: float) -> float:
         """Seconds until events of this hub may be delivered again; 0 if they may now."""
-        return self._recorded(max(self._out_bytes.debt_seconds(hub, now), self._out_events.debt_seconds(hub, now)), now)
+        return self._record_delay(
+            max(self._out_bytes.debt_seconds(hub, now), self._out_events.debt_seconds(hub, now)), now
+        )
 
     def charge_egress(self, hub: str, size_bytes: int, events: int, now: float) -> None:
         """Charge what was delivered; a negative balance delays the next delivery."""
         self._out_bytes.spend(hub, size_bytes, now)
         self._out_events.spend(hub, events, now)
 
-    def _recorded(self, delay: float, now: float) -> float:
+    def _record_delay(self, delay: float, now: float) -> float:
         if delay > 0:
             self._record_throttling(now)
         return delay

@@ -1,4 +1,4 @@
-"""Run-time state of namespaces and hubs: the current entity, open logs, counters, publishers and readers.
+"""Run-time state of hubs: the current entity, open logs, counters, publishers and readers.
 
 The catalog holds the entities; these objects hold what exists only while the node runs. Logs are opened on first use,
 so that a node with many hubs starts at once; `opening` says how requests wait for a log. Only the broker uses these
@@ -9,21 +9,29 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 
-from hubmere.broker.counters import Counters
-from hubmere.broker.opening import LogOpening, Opening, WaitingRequests
+from hubmere.broker.cold.history import Histories, HubHistory
+from hubmere.broker.cold.log import ColdLog
+from hubmere.broker.hubs.counters import Counters
+from hubmere.broker.hubs.live_namespace import LiveNamespace
+from hubmere.broker.hubs.opening import LogOpening, Opening, WaitingRequests
+from hubmere.broker.hubs.views import HubView
 from hubmere.broker.partitioning import RoundRobin
 from hubmere.broker.places import Place, PlaceRequest, Places
-from hubmere.broker.quotas.application_groups import ApplicationGroups
 from hubmere.broker.quotas.byte_rates import PartitionRates
-from hubmere.broker.quotas.throughput import Rates, Throughput
 from hubmere.broker.read import Readers
-from hubmere.broker.views import HubView, NamespaceView
-from hubmere.model.damage import DamagedRange, DamageKind
-from hubmere.model.entity import CleanupPolicy, Hub, LogSettings, Namespace, Retention, Status, TimestampType
-from hubmere.model.errors import EntityDisabled, EntityUpdated, HubNotFound, PublisherRevoked, Refusal
+from hubmere.model.capture.cold import ColdFile
+from hubmere.model.entity import CleanupPolicy, Hub, LogSettings, Retention, TimestampType
+from hubmere.model.errors import (
+    EntityDisabled,
+    EntityUpdated,
+    NotSupported,
+    PublisherRevoked,
+    Refusal,
+    SequenceOutOfRange,
+)
+from hubmere.model.monitoring.damage import DamagedRange, DamageKind
 from hubmere.model.names import fold
 from hubmere.model.position import Position
-from hubmere.model.tier import Limits
 from hubmere.store.engine import Chunk, LogConfig, LogEngine, PartitionLog, log_id
 
 _HOUR_MS = 3_600_000
@@ -31,8 +39,6 @@ _MINUTE_MS = 60_000
 # A segment covers at most this part of its hub's retention time, so that segments expire close to their time.
 _SEGMENTS_PER_RETENTION = 10
 _LONGEST_SEGMENT_MS = 24 * _HOUR_MS
-# A rate that no machine reaches, for a limit that is not set; finite, because buckets calculate with it.
-_UNBOUNDED = 1e18
 
 Evicted = Callable[[Refusal], None]
 
@@ -67,71 +73,6 @@ def segment_lifetime_ms(retention: Retention, own: LogSettings) -> int:
     return chosen
 
 
-def rates_of(limits: Limits, capacity: int) -> Rates | None:
-    """Bytes and events per second that a namespace of this capacity may use; None when it is not throttled."""
-    numbers = (
-        limits.ingress_bytes_per_unit,
-        limits.ingress_events_per_unit,
-        limits.egress_bytes_per_unit,
-        limits.egress_events_per_unit,
-    )
-    if all(number is None for number in numbers):
-        return None
-    per_second = [_UNBOUNDED if number is None else float(number * capacity) for number in numbers]
-    return Rates(
-        ingress_bytes=per_second[0],
-        ingress_events=per_second[1],
-        egress_bytes=per_second[2],
-        egress_events=per_second[3],
-    )
-
-
-class LiveNamespace:
-    """Run-time state of one namespace."""
-
-    __slots__ = ("application_groups", "counters", "entity", "hub_revision", "hubs", "limits", "throughput", "view")
-
-    def __init__(self, entity: Namespace, limits: Limits, now: float) -> None:
-        self.entity = entity
-        self.limits = limits
-        self.counters = Counters()
-        self.application_groups = ApplicationGroups()
-        self.hubs: dict[str, LiveHub] = {}
-        # Grows whenever a hub is created, changed or deleted.
-        self.hub_revision = 0
-        rates = self.rates
-        self.throughput = None if rates is None else Throughput(rates, now)
-        self.view = NamespaceView(self)
-
-    def update(self, entity: Namespace, limits: Limits, now: float) -> None:
-        """Apply changed settings; throughput limits follow at once."""
-        self.entity = entity
-        self.limits = limits
-        rates = self.rates
-        if rates is None:
-            self.throughput = None
-        elif self.throughput is None:
-            self.throughput = Throughput(rates, now)
-        else:
-            self.throughput.change_rates(rates, now)
-
-    @property
-    def rates(self) -> Rates | None:
-        """Bytes and events per second that the namespace may use; None when it is not throttled."""
-        return rates_of(self.limits, self.entity.capacity)
-
-    def hub(self, name: str) -> "LiveHub":
-        """A hub by its name in any case; refused with the service's text when there is none."""
-        live = self.hubs.get(fold(name))
-        if live is None:
-            raise HubNotFound(self.resource(name))
-        return live
-
-    def resource(self, *path: str) -> str:
-        """How the service names something below this namespace in its texts."""
-        return "/".join((f"sb://{self.entity.name}", *path))
-
-
 class LiveHub:
     """Run-time state of one hub.
 
@@ -142,6 +83,8 @@ class LiveHub:
     __slots__ = (
         "_engine",
         "_failed",
+        "_histories",
+        "_history",
         "_logs",
         "_openings",
         "_recovering",
@@ -169,13 +112,19 @@ class LiveHub:
         segment_bytes: int,
         requests: WaitingRequests | None = None,
         places: Places | None = None,
+        histories: Histories | None = None,
     ) -> None:
-        """`requests` bounds the requests of the whole node that wait for logs; `places` is given on a cluster."""
+        """`requests` bounds the requests of the whole node that wait for logs; `places` is given on a cluster.
+
+        `histories` is given where captured files can be read.
+        """
         self.namespace = namespace
         self.entity = entity
         self._engine = engine
         self._segment_bytes = segment_bytes
         self._logs: dict[int, PartitionLog] = {}
+        self._histories = histories
+        self._history = self._find_history()
         self._openings: dict[int, Opening] = {}
         self._failed: dict[int, Refusal] = {}
         self._recovering: set[int] = set()
@@ -224,6 +173,32 @@ class LiveHub:
         if log is None:
             log = self._open(partition)
         return log
+
+    def stored_log(self, partition: int) -> PartitionLog:
+        """As `log`, without the captured files below it."""
+        log = self.log(partition)
+        return log.log if isinstance(log, ColdLog) else log
+
+    def _find_history(self) -> HubHistory | None:
+        if self._histories is None:
+            return None
+        return self._histories.of(self.entity, self._on_unusable)
+
+    def _on_unusable(self, partition: int, file: ColdFile, reason: str) -> None:
+        self.report_unreadable(partition, file.first, file.end, f"the captured file {file.name}: {reason}")
+
+    def _with_history(self, log: PartitionLog, partition: int) -> PartitionLog:
+        return log if self._history is None else ColdLog(log, self._history, partition)
+
+    @property
+    def history(self) -> HubHistory | None:
+        """The captured files that readers get; None without cold reads."""
+        return self._history
+
+    def cold_range(self, partition: int) -> tuple[int | None, range | None]:
+        """The first event that readers of a partition get, and the gap before it; None without cold reads."""
+        log = self.find_log(partition)
+        return (log.begin, log.gap) if isinstance(log, ColdLog) else (None, None)
 
     def current_log(self, partition: int, position: Position | None = None) -> PartitionLog:
         """The log of a partition, with `state` and `find` of this position as new as the request.
@@ -289,7 +264,7 @@ class LiveHub:
         if isinstance(answer, Refusal):
             self._failed[partition] = answer
         else:
-            self._logs[partition] = answer
+            self._logs[partition] = self._with_history(answer, partition)
             if config != self.config:
                 answer.reconfigure(self.config)
         opening.end()
@@ -323,6 +298,8 @@ class LiveHub:
     def expire_openings(self, now: float) -> None:
         """Called every second: refuse requests that have waited too long, and let failed logs be tried again."""
         self._failed.clear()
+        if self._history is not None:
+            self._history.tick()
         for opening in list(self._openings.values()):
             opening.expire(now)
 
@@ -337,6 +314,17 @@ class LiveHub:
         for partition in partitions:
             self.open_ahead(partition)
         return (self.log(partition) for partition in partitions)
+
+    def delete_records(self, partition: int, before: int) -> int:
+        """Delete the events of a partition before a sequence number; the new start of the partition."""
+        self.view.require_partition(partition)
+        log = self.log(partition)
+        if self._history is not None:
+            raise NotSupported("Deleting events of a hub with cold_reads, whose captured files still hold them,")
+        if before < 0:
+            raise SequenceOutOfRange(before, log.state.log_start, log.state.committed)
+        log.trim(before)
+        return log.state.log_start
 
     def behind(self, partition: int, position: int) -> int:
         """How many events a reader at this sequence number still has to read; 0 when the partition is unavailable.
@@ -419,6 +407,12 @@ class LiveHub:
         """
         before, self.entity = self.entity, entity
         self.publication_bytes = self._largest_publication()
+        if _cold_terms(before) != _cold_terms(entity):
+            if self._history is not None:
+                self._history.retire()
+            self._history = self._find_history()
+            for number in self._logs:
+                self._logs[number] = self._with_history(self.stored_log(number), number)
         for log in self._logs.values():
             log.reconfigure(self.config)
         if not entity.status.may_send:
@@ -454,6 +448,13 @@ class LiveHub:
                 evict(refusal)
 
 
-def _read_terms(hub: Hub) -> tuple[Status, int, Retention]:
+def _read_terms(hub: Hub) -> tuple[object, ...]:
     """The settings of a hub that its readers depend on."""
-    return hub.status, hub.partition_count, hub.retention
+    return hub.status, hub.partition_count, hub.retention, *_cold_terms(hub)
+
+
+def _cold_terms(hub: Hub) -> tuple[object, ...]:
+    """The settings that decide which captured files readers get, and how."""
+    if not hub.has_cold_reads or hub.capture is None:
+        return ()
+    return hub.capture.destination, hub.captured_since.id, hub.timestamp_type

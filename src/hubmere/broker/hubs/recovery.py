@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Final
 
-from hubmere.broker.live import LiveHub, LiveNamespace
-from hubmere.broker.opening import LogOpening
+from hubmere.broker.hubs.live import LiveHub
+from hubmere.broker.hubs.live_namespace import LiveNamespace
+from hubmere.broker.hubs.opening import LogOpening
 from hubmere.model.errors import Refusal
 from hubmere.store.engine import LogEngine, LogId
 
@@ -55,7 +56,7 @@ class Recovery:
         try:
             opening.wait(self._on_done, 0.0, max_wait_s=inf)
         except LogOpening:
-            return  # too many requests wait; the log is being opened all the same
+            return  # too many requests wait; the log is still being opened
         self._running += 1
 
     def _on_done(self) -> None:

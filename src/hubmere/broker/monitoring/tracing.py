@@ -19,7 +19,7 @@ class Tracer(Protocol):
     def publishing(self, namespace: str, hub: str, batch: Buffer, count: int) -> EndSpan:
         """Start the span of a publication; the returned function is called when it is durable or refused."""
 
-    def delivered(
+    def record_delivery(
         self,
         namespace: str,
         hub: str,

@@ -3,7 +3,7 @@
 A principal has the rights of an authorization rule (SAS), or those that role assignments grant to an identity (OAuth).
 
 Refusals come in a fixed order (reference: service 2.4): missing, malformed, signature, audience, expiry, then the
-right. `model/sas.py` has the format of tokens. Nothing here reads a clock: `now_s` is an argument.
+right. `model/security/sas.py` has the format of tokens. Nothing here reads a clock: `now_s` is an argument.
 """
 
 import hmac
@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
-from hubmere.broker.credentials import (
+from hubmere.broker.access.credentials import (
     AdminToken,
     BearerToken,
     ConnectionStringCredential,
@@ -20,10 +20,10 @@ from hubmere.broker.credentials import (
     SharedAccessSignature,
     SharedKey,
 )
+from hubmere.broker.access.resources import Resource
 from hubmere.broker.identity.grants import Grant, Identity, all_rights, grants_of
 from hubmere.broker.identity.identities import Identities
 from hubmere.broker.quotas.application_groups import ClientKind, group_of
-from hubmere.model.connection_string import EMULATOR_KEY, ConnectionString
 from hubmere.model.entity import AccessRule, Hub, Namespace, Rights
 from hubmere.model.errors import (
     ApplicationGroupDisabled,
@@ -39,8 +39,9 @@ from hubmere.model.errors import (
     NamespaceNotFound,
 )
 from hubmere.model.names import HUB_RULE, ROOT_RULE, fold
-from hubmere.model.roles import Control
-from hubmere.model.sas import Token, split_audience
+from hubmere.model.security.connection_string import EMULATOR_KEY, ConnectionString
+from hubmere.model.security.roles import Control
+from hubmere.model.security.sas import Token, split_audience
 from hubmere.store.catalog.view import CatalogView
 
 # How long links stay open after the rotation of their key, unless their token expires before that. The service keeps
@@ -56,34 +57,6 @@ _MESSAGES = "messages"
 
 # Whether a host name belongs to a namespace: (namespace, host) -> bool.
 AnswersTo = Callable[[Namespace, str], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class Resource:
-    """A path below a namespace, folded, without slashes at its ends; `hub` is the hub that the path belongs to.
-
-    `is_messages` means the events of the path: then a credential for `path/messages` is enough, which is the URL that
-    devices post to and that most of them sign.
-    """
-
-    namespace: str
-    hub: str = ""
-    path: str = ""
-    is_messages: bool = False
-
-    @classmethod
-    def of_namespace(cls, namespace: str) -> "Resource":
-        """The namespace itself."""
-        return cls(fold(namespace))
-
-    @classmethod
-    def of_hub(cls, namespace: str, hub: str, *below: str, is_messages: bool = False) -> "Resource":
-        """A hub, or a path below it: `consumergroups`, a group, `partitions`, an id."""
-        return cls(fold(namespace), fold(hub), fold("/".join((hub, *below))), is_messages)
-
-    def __str__(self) -> str:
-        """The form in which refusals name the resource."""
-        return f"{self.namespace}/{self.path}" if self.path else self.namespace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Event-loop lag: how late the loop runs what is due, as a histogram and as the longest delay of the last minute.
 
-The node measures it (`node.loop_probe`); metrics and portal read it here. All connections share one loop, so the lag is
-what every client waits in addition to its own request. Thread rule: the owner's thread only.
+The node measures it (`node.runtime.loop_probe`); metrics and portal read it here. All connections share one loop, so
+the lag is what every client waits in addition to its own request. Thread rule: the owner's thread only.
 """
 
 from collections import deque

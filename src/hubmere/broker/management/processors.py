@@ -19,8 +19,9 @@ from hubmere.broker.blobs.accounts import BlobAccounts
 from hubmere.broker.blobs.processors import ProcessorPartition
 from hubmere.broker.coordinator.administration import PlannedOffset, Reset, ResetKind, reset_target
 from hubmere.broker.coordinator.refusals import GroupNotEmpty, GroupUnknown
-from hubmere.broker.live import LiveHub, LiveNamespace
-from hubmere.broker.management.auditing import Actor, Done
+from hubmere.broker.hubs.live import LiveHub
+from hubmere.broker.hubs.live_namespace import LiveNamespace
+from hubmere.broker.management.auditing import Actor, OnDone
 from hubmere.model.errors import AliasElsewhere, InvalidArgument, PartitionNotFound, PartitionOpening, Refusal
 from hubmere.model.names import fold
 from hubmere.store.audit import AuditLog
@@ -62,6 +63,16 @@ class ProcessorState(NamedTuple):
         return tuple(found)
 
 
+class ProcessorPosition(NamedTuple):
+    """A partition of an event processor. `lag` counts the events after its checkpoint, None without a checkpoint."""
+
+    namespace: str
+    hub: str
+    partition: int
+    lag: int | None
+    stored: ProcessorPartition
+
+
 class Processors:
     """The event processors of all namespaces of a node."""
 
@@ -76,19 +87,26 @@ class Processors:
 
     def states(self, namespace: str, now_ms: int) -> list[ProcessorState]:
         """Every partition with a checkpoint or an owner in a namespace, by hub, group and partition."""
-        found = [self._state(hub, stored, now_ms) for hub, stored in self._stored(namespace)]
+        found = [self._state(hub, stored, now_ms) for hub, stored in self._stored_partitions(namespace)]
         return sorted(found, key=lambda state: (state.hub, state.stored.group, state.stored.container, state.partition))
 
     def of_hub(self, hub_uid: str, now_ms: int) -> Sequence[ProcessorState]:
         """The partitions with a checkpoint or an owner in one hub, at most five seconds old."""
         if not self._cached_until_ms - CACHED_MS <= now_ms < self._cached_until_ms:
             self._by_hub = {}
-            for hub, stored in self._stored():
+            for hub, stored in self._stored_partitions():
                 self._by_hub.setdefault(hub.entity.uid, []).append(self._state(hub, stored, now_ms))
             self._cached_until_ms = now_ms + CACHED_MS
         return self._by_hub.get(hub_uid, ())
 
-    def _stored(self, namespace: str | None = None) -> list[tuple[LiveHub, ProcessorPartition]]:
+    def positions(self) -> list[ProcessorPosition]:
+        """Every partition with a checkpoint or an owner in any namespace, with its lag."""
+        return [
+            ProcessorPosition(hub.namespace.entity.name, hub.name, int(stored.partition), _lag(hub, stored), stored)
+            for hub, stored in self._stored_partitions()
+        ]
+
+    def _stored_partitions(self, namespace: str | None = None) -> list[tuple[LiveHub, ProcessorPartition]]:
         """What is stored for hubs that exist, in all namespaces or in one."""
         found = []
         for stored in self._accounts.processor_partitions():
@@ -104,9 +122,8 @@ class Processors:
 
     def _state(self, hub: LiveHub, stored: ProcessorPartition, now_ms: int) -> ProcessorState:
         number, sequence = int(stored.partition), stored.sequence
-        lag = None if sequence is None else hub.behind(number, sequence + 1)
         moves = self._accounts.owner_moves.count(stored.account, stored.container, stored.ownership_name, now_ms)
-        return ProcessorState(hub.name, number, stored, lag, moves, _lost_events(hub, number, sequence))
+        return ProcessorState(hub.name, number, stored, _lag(hub, stored), moves, _lost_events(hub, number, sequence))
 
     # --- resets ---
 
@@ -132,13 +149,13 @@ class Processors:
         return planned
 
     def reset(
-        self, namespace: str, group: ProcessorGroup, reset: Reset, actor: Actor, done: Done
+        self, namespace: str, group: ProcessorGroup, reset: Reset, actor: Actor, on_done: OnDone
     ) -> list[PlannedOffset]:
         """Store the planned checkpoints; refused while a processor owns or reads one of the partitions."""
 
         def on_complete(refusal: Refusal | None) -> None:
-            self._audit.write(actor.line("reset processor", f"{namespace}/{group.hub}/{group.group}", refusal))
-            done(refusal)
+            line = actor.line("reset processor", f"{namespace}/{group.hub}/{group.group}", refusal)
+            self._audit.write(line, lambda: on_done(refusal))
 
         try:
             planned = self.plan_reset(namespace, group, reset)
@@ -163,7 +180,7 @@ class Processors:
         wanted = (fold(group.hub), fold(group.group))
         found = [
             (hub, stored)
-            for hub, stored in self._stored(namespace)
+            for hub, stored in self._stored_partitions(namespace)
             if (fold(hub.name), fold(stored.group)) == wanted and group.container in (None, stored.container)
         ]
         if not found:
@@ -192,6 +209,11 @@ class Processors:
                 raise GroupNotEmpty(f"{group.hub}/{group.group}")
 
 
+def _lag(hub: LiveHub, stored: ProcessorPartition) -> int | None:
+    """How many events are after the checkpoint; None without one."""
+    return None if stored.sequence is None else hub.behind(int(stored.partition), stored.sequence + 1)
+
+
 def _lost_events(hub: LiveHub, number: int, sequence: int | None) -> int:
     """Events after a checkpoint that retention has deleted; a checkpoint before the first event has lost none."""
     log = None if sequence is None or sequence == _BEFORE_FIRST else hub.find_log(number)
@@ -206,5 +228,8 @@ def _checkpoint(hub: LiveHub, number: int, target: int) -> Mapping[str, str]:
     last = target - 1
     if last < log.state.log_start:
         return {"offset": str(_BEFORE_FIRST), "sequencenumber": str(_BEFORE_FIRST)}
+    if last < hub.stored_log(number).state.log_start:
+        # Its offset is in a captured file: raises LogOpening until that is loaded.
+        hub.read_now(log, number, last, 1)
     offset = last if log.offsets_are_sequences else log.offset_of(last)
     return {"offset": str(offset), "sequencenumber": str(last)}

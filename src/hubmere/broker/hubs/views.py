@@ -9,19 +9,20 @@ from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from typing import TYPE_CHECKING
 
-from hubmere.broker.counters import Counters, Traffic
+from hubmere.broker.hubs.counters import Counters, Traffic
 from hubmere.broker.quotas.byte_rates import ByteRate
 from hubmere.broker.quotas.throughput import Rates
-from hubmere.model.damage import DamagedRange
 from hubmere.model.entity import Hub, Namespace
 from hubmere.model.errors import PartitionNotFound, Refusal
+from hubmere.model.monitoring.damage import DamagedRange
 from hubmere.model.names import fold, partition_number
 from hubmere.model.position import Position
 from hubmere.model.tier import Limits
-from hubmere.store.engine import Chunk, LogState, ProducerState
+from hubmere.store.engine import Chunk, LogState, PartitionLog, ProducerState
 
 if TYPE_CHECKING:
-    from hubmere.broker.live import LiveHub, LiveNamespace
+    from hubmere.broker.hubs.live import LiveHub
+    from hubmere.broker.hubs.live_namespace import LiveNamespace
     from hubmere.broker.read import Reader, Steal
 
 
@@ -161,12 +162,12 @@ class HubView:
 
     def open_partitions(self, limit: int) -> int:
         """Begin to open at most `limit` logs that are not open yet; returns how many."""
-        closed = self.unopened(range(self.partition_count))[:limit]
+        closed = self.unopened_partitions(range(self.partition_count))[:limit]
         for number in closed:
             self._live.open_ahead(number)
         return len(closed)
 
-    def unopened(self, partitions: Iterable[int]) -> list[int]:
+    def unopened_partitions(self, partitions: Iterable[int]) -> list[int]:
         """Those of the partitions that exist and whose logs are not open."""
         find_log, count = self._live.find_log, self.partition_count
         return [number for number in partitions if find_log(number) is None and 0 <= number < count]
@@ -237,6 +238,13 @@ class HubView:
         """Stored events that cannot be read, each with its partition."""
         return self._live.damaged_ranges()
 
+    def cold_gaps(self) -> list[tuple[int, range]]:
+        """Events that hide older captured files from readers, because no file holds them; each with its partition."""
+        if self._live.history is None:
+            return []
+        gaps = ((number, self._live.cold_range(number)[1]) for number in range(self.partition_count))
+        return [(number, gap) for number, gap in gaps if gap is not None]
+
     def is_damaged_after(self, partition: int, sequence: int) -> bool:
         """Whether stored events later than a sequence number cannot be read."""
         return self._live.is_damaged_after(partition, sequence)
@@ -254,16 +262,28 @@ class PartitionView:
     Opens the partition's log on first use; until the log is open, everything here raises LogOpening (see `opening`).
     """
 
-    __slots__ = ("_live", "number")
+    __slots__ = ("_live", "_stored_only", "number")
 
-    def __init__(self, live: "LiveHub", number: int) -> None:
+    def __init__(self, live: "LiveHub", number: int, *, stored_only: bool = False) -> None:
+        """With `stored_only` the view shows the log alone, without captured files."""
         self._live = live
+        self._stored_only = stored_only
         self.number = number
+
+    @property
+    def stored(self) -> "PartitionView":
+        """The partition without captured files below its log."""
+        return PartitionView(self._live, self.number, stored_only=True)
+
+    @property
+    def _log(self) -> PartitionLog:
+        live = self._live
+        return live.stored_log(self.number) if self._stored_only else live.log(self.number)
 
     @property
     def state(self) -> LogState:
         """First, last and stable sequence number, last offset and time, size; all of it is committed."""
-        return self._live.log(self.number).state
+        return self._log.state
 
     @property
     def current_state(self) -> LogState:
@@ -274,10 +294,20 @@ class PartitionView:
         """Raise LogOpening while the partition's log is being opened, or why it cannot be opened."""
         self._live.log(self.number)
 
+    def require_found(self, position: Position) -> None:
+        """Raise LogOpening while a position is looked up before the log; then `find` and `state` have the answer."""
+        if not self._stored_only and self._live.history is not None:
+            self._live.current_log(self.number, position)
+
+    def require_loaded(self, sequence: int) -> None:
+        """Raise LogOpening while an event is loaded that is not in the log; then `read` has it."""
+        if not self._stored_only and self._live.history is not None:
+            self._live.read_now(self._log, self.number, sequence, 1)
+
     @property
     def leader_epoch(self) -> int:
         """The leader epoch of new batches (KIP-101)."""
-        return self._live.log(self.number).leader_epoch
+        return self._log.leader_epoch
 
     @property
     def known_leader_epoch(self) -> int:
@@ -287,33 +317,33 @@ class PartitionView:
 
     def find(self, position: Position) -> int:
         """The sequence number at which a reader of this position starts."""
-        return self._live.log(self.number).find(position)
+        return self._log.find(position)
 
     @property
     def offsets_are_sequences(self) -> bool:
         """Whether the offset of an event is its sequence number."""
-        return self._live.log(self.number).offsets_are_sequences
+        return self._log.offsets_are_sequences
 
     def offset_of(self, sequence: int) -> int:
         """The byte offset of an event."""
-        return self._live.log(self.number).offset_of(sequence)
+        return self._log.offset_of(sequence)
 
     def read(self, sequence: int, max_bytes: int, *, stable_only: bool = False) -> Chunk | None:
         """Whole committed batches from the one that holds `sequence`; None when there is none yet."""
-        return self._live.log(self.number).read(sequence, max_bytes, stable_only=stable_only)
+        return self._log.read(sequence, max_bytes, stable_only=stable_only)
 
     def producers(self) -> Sequence[ProducerState]:
         """The state of idempotent producers."""
-        return self._live.log(self.number).producers()
+        return self._log.producers()
 
     def producer_last_sequence(self, producer_id: int) -> tuple[int, int] | None:
         """Epoch and last sequence number of an idempotent producer, if known."""
-        return self._live.log(self.number).producer_last_sequence(producer_id)
+        return self._log.producer_last_sequence(producer_id)
 
     def watch(self, on_moved: Callable[[], None]) -> None:
         """Call `on_moved` whenever the committed end, the stable end or the start moves."""
-        self._live.log(self.number).watch(on_moved)
+        self._log.watch(on_moved)
 
     def unwatch(self, on_moved: Callable[[], None]) -> None:
         """Stop the calls; an unknown callback is ignored."""
-        self._live.log(self.number).unwatch(on_moved)
+        self._log.unwatch(on_moved)

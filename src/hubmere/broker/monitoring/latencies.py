@@ -1,6 +1,6 @@
 """Latencies that the node measures, as histograms for monitoring. Thread rule: the owner's thread only."""
 
-from hubmere.model.histogram import Histogram
+from hubmere.model.monitoring.histogram import Histogram
 
 
 class Latencies:

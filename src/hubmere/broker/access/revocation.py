@@ -17,7 +17,7 @@ A rotated key leaves open links their grace time (`Access.current`), unless the 
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from hubmere.broker.access import Access, Principal
+from hubmere.broker.access.authentication import Access, Principal
 
 # Judging takes some 5 µs, closing some 50 µs: a slice takes a few milliseconds at most.
 SLICE_CONNECTIONS = 50

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 # Every condition that a node can be in.
-CLOCK, DISK, CLUSTER = "clock", "disk", "cluster"
-NAMES = (CLOCK, DISK, CLUSTER)
+CLOCK, DISK, CLUSTER, CERTIFICATE = "clock", "disk", "cluster", "certificate"
+NAMES = (CLOCK, DISK, CLUSTER, CERTIFICATE)
 
 
 class ConditionSeverity(StrEnum):
