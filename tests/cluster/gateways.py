@@ -1,4 +1,4 @@
-"""Single gateways for tests: started on given brokers, expected to refuse or to serve."""
+"""Single gateways for tests: started on given brokers, and expected to start or to refuse."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from email.message import Message
 from pathlib import Path
 from typing import Any
 
-from hubmere.model.sas import make_token
+from hubmere.model.security.sas import make_token
 
 START_SECONDS = 120.0
 _ARM = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/default/providers/Microsoft.EventHub"
@@ -38,8 +38,8 @@ def start_refused(brokers: str, secret: Path, *more: str) -> "subprocess.Complet
     return subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, check=False)
 
 
-def last_words(ended: "subprocess.CompletedProcess[str]") -> list[str]:
-    """What the command itself says about its end, without the lines of the log."""
+def error_lines(ended: "subprocess.CompletedProcess[str]") -> list[str]:
+    """The error that the command prints at its end, without the lines of the log."""
     return [line for line in ended.stderr.splitlines() if line.startswith("hubmere:")]
 
 
@@ -76,29 +76,29 @@ def running_gateway(folder: Path, brokers: str, secret: Path, *more: str) -> Ite
         process.wait(60)
 
 
-def get(place: dict[str, Any], path: str) -> tuple[int, dict[str, Any]]:
-    """GET of a gateway: the status, and the body as JSON."""
-    return ask(place, "GET", path)[:2]
+def get(gateway: dict[str, Any], path: str) -> tuple[int, dict[str, Any]]:
+    """GET request to a gateway; returns the status and the body as JSON."""
+    return ask(gateway, "GET", path)[:2]
 
 
 def ask(
-    place: dict[str, Any], method: str, path: str, body: object = None
+    gateway: dict[str, Any], method: str, path: str, body: object = None
 ) -> tuple[int, dict[str, Any], dict[str, str]]:
-    """A request with the admin token: the status, the body as JSON, and the headers in lower case."""
-    headers = {"Authorization": f"Bearer {place['admin_token']}", "Content-Type": "application/json"}
+    """A request with the administrator's token; returns the status, the body as JSON, and the headers in lower case."""
+    headers = {"Authorization": f"Bearer {gateway['admin_token']}", "Content-Type": "application/json"}
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(f"{place['http']}{path}", method=method, data=data, headers=headers)
+    request = urllib.request.Request(f"{gateway['http']}{path}", method=method, data=data, headers=headers)
     status, text, headers = _send(request)
     return status, json.loads(text or "{}"), headers
 
 
-def post_event(place: dict[str, Any], hub: str, body: str) -> tuple[int, str, dict[str, str]]:
-    """Publish an event over HTTP to partition 0: the status, the body, and the headers in lower case."""
-    parts = dict(part.split("=", 1) for part in str(place["connection_string"]).split(";") if part)
-    uri = f"{place['http']}/{hub}"
+def post_event(gateway: dict[str, Any], hub: str, body: str, *, partition: int = 0) -> tuple[int, str, dict[str, str]]:
+    """Publish an event over HTTP to a partition; returns the status, the body, and the headers in lower case."""
+    parts = dict(part.split("=", 1) for part in str(gateway["connection_string"]).split(";") if part)
+    uri = f"{gateway['http']}/{hub}"
     expires_at_s = int(time.time()) + 600
     token = make_token(uri, parts["SharedAccessKeyName"], parts["SharedAccessKey"], expires_at_s=expires_at_s)
-    url = f"{uri}/partitions/0/messages?timeout=60"
+    url = f"{uri}/partitions/{partition}/messages?timeout=60"
     return _send(urllib.request.Request(url, method="POST", data=body.encode(), headers={"Authorization": token}))
 
 
@@ -115,8 +115,19 @@ def _lower(headers: Message) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}
 
 
-def put_hub(place: dict[str, Any], name: str, *, partitions: int = 1) -> tuple[int, dict[str, Any], dict[str, str]]:
+def put_hub(gateway: dict[str, Any], name: str, *, partitions: int = 1) -> tuple[int, dict[str, Any], dict[str, str]]:
     """Create a hub through a gateway's resource manager."""
     path = f"{_ARM}/namespaces/hubmere/eventhubs/{name}?api-version=2024-01-01"
     properties = {"partitionCount": partitions, "messageRetentionInDays": 1}
-    return ask(place, "PUT", path, {"properties": properties})
+    return ask(gateway, "PUT", path, {"properties": properties})
+
+
+def delete_hub(gateway: dict[str, Any], name: str) -> tuple[int, dict[str, Any], dict[str, str]]:
+    """Delete a hub through a gateway's resource manager."""
+    return ask(gateway, "DELETE", f"{_ARM}/namespaces/hubmere/eventhubs/{name}?api-version=2024-01-01")
+
+
+def put_group(gateway: dict[str, Any], hub: str, name: str) -> tuple[int, dict[str, Any], dict[str, str]]:
+    """Create a consumer group through a gateway's resource manager."""
+    path = f"{_ARM}/namespaces/hubmere/eventhubs/{hub}/consumergroups/{name}?api-version=2024-01-01"
+    return ask(gateway, "PUT", path, {"properties": {}})

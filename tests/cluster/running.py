@@ -15,17 +15,17 @@ import pytest
 
 from hubmere.cli.cluster.brokers import BrokersFailed, find_jars
 
-# Three virtual machines on a busy one: far above what they need.
+# Three JVMs on a busy machine: much more than they need.
 START_SECONDS = 240.0
-# How long a cluster may take to do what is expected of it.
+# The time in which a cluster must do what a test expects.
 PATIENCE_S = 90.0
 _END_SECONDS = 60.0
-# For tests that drive clients on a whole cluster.
+# For tests that run clients on a whole cluster.
 MARKS = [
     pytest.mark.foreign,
     pytest.mark.slow,
     pytest.mark.timeout(START_SECONDS + 240),
-    # The SDKs close their connections in their own time.
+    # The SDKs close their connections asynchronously.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -43,7 +43,7 @@ def eventually(condition: Callable[[], bool]) -> bool:
 
 
 class Cluster:
-    """A running cluster: its ready file, and the way to harm it."""
+    """A running cluster: its ready file, and methods that kill its parts."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", ready: dict[str, Any]) -> None:
         self.process = process
@@ -51,16 +51,16 @@ class Cluster:
 
     @property
     def connection_string(self) -> str:
-        """Through the one address in front of all gateways, without TLS."""
+        """The connection string for the address in front of all gateways, without TLS."""
         return str(self.ready["emulator_connection_string"])
 
     def gateway(self, number: int) -> dict[str, Any]:
-        """One gateway's own addresses."""
+        """The addresses of one gateway."""
         gateway: dict[str, Any] = self.ready["gateways"][number]
         return gateway
 
     def kafka(self, number: int | None = None) -> dict[str, str]:
-        """Settings of a Kafka client, of all gateways or of one."""
+        """Settings of a Kafka client for all gateways or for one."""
         place = self.ready if number is None else self.gateway(number)
         return {
             "bootstrap.servers": str(place["kafka"]),
@@ -78,8 +78,8 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(folder: Path, *, gateways: int = 2, brokers: int = 3) -> Iterator[Cluster]:
-    """A cluster for the length of a `with` block; skips where Kafka's jars are not installed."""
+def running_cluster(folder: Path, *more: str, gateways: int = 2, brokers: int = 3) -> Iterator[Cluster]:
+    """A cluster for the length of a `with` block, with more options; skips where Kafka's jars are not installed."""
     try:
         find_jars()
     except BrokersFailed as missing:
@@ -90,7 +90,7 @@ def running_cluster(folder: Path, *, gateways: int = 2, brokers: int = 3) -> Ite
         process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "hubmere", "cluster", "demo", f"--ready-file={ready_file}", *size),
-                f"--data={folder / 'data'}",
+                *(f"--data={folder / 'data'}", *more),
             ],
             stdin=subprocess.DEVNULL,
             stdout=output,

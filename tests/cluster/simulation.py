@@ -1,7 +1,7 @@
-"""Three gateways over one ordered log, with delays, freezes and clocks that run apart; one place that they fight for.
+"""Three gateways over one ordered log, with delays, freezes and skewed clocks; they compete for one exclusive reader.
 
-`overlaps` counts the steps at which two gateways could deliver on the place at once. The gateways run the real
-`ControlState` and `Lease`; weaker rules are given as subclasses of them.
+`overlaps` counts the steps at which two gateways could deliver to that reader at the same time. The gateways run the
+real `ControlState` and `Lease`; weaker rules are subclasses of them.
 """
 
 import random
@@ -18,7 +18,7 @@ PLACE = "hub/$default/0"
 
 @dataclass
 class Rules:
-    """The builds that a simulation runs."""
+    """The implementations that a simulation runs."""
 
     lease: type[Lease] = Lease
 
@@ -87,13 +87,13 @@ class Simulation:
         now = gateway.now(step)
         if self.random.random() < 0.002:
             gateway.frozen_until = step + round(self.random.uniform(0.5, 8) / STEP_S)
-            # A thawed process does not read at once: its connection has to be made again.
+            # A process that continues after a freeze does not read at once: it must connect again.
             gateway.reads_after = gateway.frozen_until + self.random.randrange(60)
             return
         if self.random.random() < 0.01:
             gateway.reads_after = step + self.random.randrange(60)
         elif self.random.random() < 0.001:
-            # A broker that lost its leadership answers reads with nothing new, for longer than a lease.
+            # A broker that lost its leadership answers reads with no new data, for longer than a lease.
             gateway.reads_after = step + self.random.randrange(400)
         if step >= gateway.reads_after:
             self._read(gateway, step)

@@ -1,6 +1,6 @@
-"""What gateways do on a cluster that is misused or broken: the rows of "When something is wrong" in the manual.
+"""Gateways on a misconfigured or broken cluster: the rows of "When something is wrong" in the manual.
 
-One cluster for the whole file. The last tests kill brokers, and run in the order of the file.
+One cluster serves the whole file. The last tests kill brokers, and run in the order of the file.
 """
 
 import gc
@@ -26,7 +26,7 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
-from cluster.gateways import get, last_words, post_event, put_hub, running_gateway, start_refused
+from cluster.gateways import error_lines, get, post_event, put_hub, running_gateway, start_refused
 from cluster.running import MARKS, PATIENCE_S, Cluster, eventually, running_cluster
 
 pytestmark = MARKS
@@ -59,7 +59,7 @@ def set_config(cluster: Cluster, kind: str, name: str, key: str, value: str | No
 
 
 def topic_of(cluster: Cluster, made: tuple[int, dict[str, Any], dict[str, str]], before: set[str]) -> str:
-    """The topic that appeared since `before`."""
+    """The topic that was created since `before`."""
     assert made[0] == 200
     found: set[str] = set()
 
@@ -83,7 +83,7 @@ def publish(place: dict[str, Any], hub: str, body: str) -> None:
 
 
 def assert_busy(answer: tuple[int, object, dict[str, str]], why: str) -> None:
-    """A refusal as server busy, with the time after which to try again."""
+    """Check that an answer is a "server busy" refusal with a time for the retry."""
     status, body, headers = answer
     assert status == 503, body
     assert why in str(body)
@@ -91,7 +91,7 @@ def assert_busy(answer: tuple[int, object, dict[str, str]], why: str) -> None:
 
 
 def read_with_kafka(cluster: Cluster, hub: str) -> bytes | None:
-    """The first event of a hub, by a client that needs no place in a consumer group."""
+    """The first event of a hub, read by a Kafka client without a group."""
     consumer = Consumer({**cluster.kafka(0), "group.id": "unused"})
     try:
         consumer.assign([TopicPartition(hub, 0, 0)])
@@ -142,14 +142,17 @@ def a_file(folder: Path, text: str) -> Path:
 
 
 def test_another_secret_for_a_prefix_in_use_is_refused(cluster: Cluster, tmp_path: Path) -> None:
-    """It could neither read the keys of the others nor write keys that they can read. Nothing is written."""
+    """It could neither decrypt the keys of the other gateways nor write keys that they can decrypt.
+
+    Nothing is written.
+    """
     secret = a_file(tmp_path, "another secret")
     before = status_of(cluster, secret)
 
     ended = start_refused(brokers_of(cluster), secret)
 
     assert ended.returncode == 2
-    (said,) = last_words(ended)
+    (said,) = error_lines(ended)
     assert "the prefix hubmere. is used by gateways with another cluster secret" in said
     after = status_of(cluster, secret)
     assert [each["session"] for each in after["gateways"]] == [each["session"] for each in before["gateways"]]
@@ -164,19 +167,19 @@ def test_another_secret_for_a_prefix_in_use_is_refused(cluster: Cluster, tmp_pat
         (["--cluster-replication=4"], "cluster_replication is 4, and the Kafka cluster has 3 broker(s)"),
     ],
 )
-def test_too_few_copies_are_refused(cluster: Cluster, tmp_path: Path, flags: list[str], why: str) -> None:
-    """The loss of one broker would lose acknowledged events; no topic is made."""
+def test_too_few_replicas_are_refused(cluster: Cluster, tmp_path: Path, flags: list[str], why: str) -> None:
+    """The loss of one broker would lose acknowledged events; no topic is created."""
     ended = start_refused(brokers_of(cluster), a_file(tmp_path, "x"), "--cluster-prefix=few.", *flags)
 
     assert ended.returncode == 2
-    (said,) = last_words(ended)
+    (said,) = error_lines(ended)
     assert why in said
     assert "--cluster-unsafe" in said
     assert not [name for name in topics_of(cluster) if name.startswith("few.")]
 
 
 def test_unclean_elections_are_refused(cluster: Cluster, tmp_path: Path) -> None:
-    """A broker that lacks acknowledged events could become the leader of groups' offsets and of transactions."""
+    """A broker without all acknowledged events could become the leader of offsets and transactions."""
     set_config(cluster, "broker", "1", "unclean.leader.election.enable", "true")
     try:
         ended = start_refused(brokers_of(cluster), a_file(tmp_path, "x"), "--cluster-prefix=unclean.")
@@ -184,12 +187,12 @@ def test_unclean_elections_are_refused(cluster: Cluster, tmp_path: Path) -> None
         set_config(cluster, "broker", "1", "unclean.leader.election.enable", None)
 
     assert ended.returncode == 2
-    (said,) = last_words(ended)
+    (said,) = error_lines(ended)
     assert "has unclean.leader.election.enable=true" in said
 
 
-def test_an_unsafe_gateway_says_so_and_an_unknown_entry_stops_management(cluster: Cluster, tmp_path: Path) -> None:
-    """Nobody runs unsafe without seeing it; and a gateway never skips an entry of the control log."""
+def test_unsafe_gateway_reports_it_and_an_unknown_entry_stops_management(cluster: Cluster, tmp_path: Path) -> None:
+    """An operator must see that it is unsafe; and a gateway never skips an entry of the control log."""
     flags = ("--cluster-prefix=unsafe.", "--cluster-min-insync=1", "--cluster-unsafe")
     with running_gateway(tmp_path, brokers_of(cluster), a_file(tmp_path, "x"), *flags) as gateway:
         assert "Warning  cluster_unsafe is on" in gateway.log.read_text()
@@ -211,8 +214,8 @@ def test_an_unsafe_gateway_says_so_and_an_unknown_entry_stops_management(cluster
 
 
 @pytest.mark.parametrize("is_made_again", [False, True], ids=["deleted", "replaced"])
-def test_a_hub_whose_topic_was_deleted_by_hand_is_damaged(cluster: Cluster, is_made_again: bool) -> None:
-    """Starting it again at 0 under the same uid would make readers skip or repeat without a word."""
+def test_hub_whose_topic_was_deleted_by_hand_is_damaged(cluster: Cluster, is_made_again: bool) -> None:
+    """Starting it again at offset 0 with the same uid would make readers skip or repeat events unnoticed."""
     hub = "replaced" if is_made_again else "deleted"
     first, second = cluster.gateway(0), cluster.gateway(1)
     before = topics_of(cluster)
@@ -242,7 +245,7 @@ def test_a_hub_whose_topic_was_deleted_by_hand_is_damaged(cluster: Cluster, is_m
 
 @pytest.mark.harmful
 def test_too_few_brokers_in_sync_refuse_publications_and_serve_reads(cluster: Cluster) -> None:
-    """Nothing is acknowledged that one more loss would lose; what is there can be read. Management waits likewise."""
+    """Nothing is acknowledged that one more failure would lose; stored events can be read. Management waits too."""
     before = topics_of(cluster)
     place = cluster.gateway(0)
     made = put_hub(place, "in-sync")
@@ -253,7 +256,7 @@ def test_too_few_brokers_in_sync_refuse_publications_and_serve_reads(cluster: Cl
     reader = Reader(place, "flowing")
     assert eventually(lambda: reader.bodies == ["before"])
 
-    # Three copies must be in sync from now on, of this hub and of the control log.
+    # From now on three replicas must be in sync, for this hub and for the control log.
     set_config(cluster, "topic", topic, "min.insync.replicas", "3")
     set_config(cluster, "topic", f"{PREFIX}control", "min.insync.replicas", "3")
     cluster.kill_broker(2)
@@ -283,8 +286,8 @@ def test_too_few_brokers_in_sync_refuse_publications_and_serve_reads(cluster: Cl
 
 
 @pytest.mark.harmful
-def test_a_gateway_without_its_cluster_stops_and_says_so(cluster: Cluster) -> None:
-    """It must not deliver to exclusive readers whose place others may have, nor collect what it cannot keep."""
+def test_gateway_that_loses_its_cluster_stops_and_reports_it(cluster: Cluster) -> None:
+    """It must not deliver to exclusive readers that other gateways may own, nor collect events that it cannot store."""
     place = cluster.gateway(1)
     exclusive = Reader(place, "flowing", owner_level=7)
     assert eventually(lambda: exclusive.bodies == ["before", "after"])

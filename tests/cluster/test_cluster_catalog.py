@@ -1,4 +1,4 @@
-"""The catalog over the control log: several gateways, one history."""
+"""The catalog on the control log: several gateways share one history."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from hubmere.cluster.sealing import Sealer, WrongSecret
 from hubmere.model.errors import AlreadyExists, ClusterBusy, Conflict, Refusal
 from hubmere.model.spec import root_rule
 from hubmere.store.catalog.runtime_state import Meta
-from hubmere.store.catalog.view import Create, Delete, Replace, Step
+from hubmere.store.catalog.view import Create, Delete, Replace, RowChange, Step
 from model.builders import NOW_MS, a_hub, a_namespace
 
 NAMESPACE = a_namespace()
@@ -33,7 +33,7 @@ class Log:
 
 
 class Gateway:
-    """What a catalog sees of its control log."""
+    """The interface of the control log that a catalog uses."""
 
     def __init__(self, log: Log, secret: bytes = b"s") -> None:
         self.log = log
@@ -43,6 +43,7 @@ class Gateway:
         self.loses = False
         self._listeners: list[Callable[[int, Entry, Outcome], None]] = []
         self.foreign: list[Step] = []
+        self.on_reloaded: Callable[[], None] | None = None
         log.gateways.append(self)
         self.catalog = ClusterCatalog(self, Sealer(secret))  # type: ignore[arg-type]
         self.catalog.on_foreign = self.foreign.extend
@@ -79,12 +80,12 @@ def two_gateways() -> tuple[Log, Gateway, Gateway]:
     return log, one, other
 
 
-def test_a_change_of_one_gateway_is_seen_by_all() -> None:
-    """Entities are managed from any gateway."""
+def test_change_of_one_gateway_is_seen_by_all() -> None:
+    """Entities can be managed through any gateway."""
     log, one, other = two_gateways()
 
     answers = one.submit(Create(a_hub("eh1", namespace=NAMESPACE)))
-    assert answers == []  # nothing is acknowledged before it is in the log
+    assert answers == []  # a change is acknowledged only when it is in the log
     log.deliver()
 
     assert answers == [None]
@@ -92,7 +93,22 @@ def test_a_change_of_one_gateway_is_seen_by_all() -> None:
     assert [type(step) for step in other.foreign] == [Create, Create]
 
 
-def test_two_gateways_that_create_the_same_hub_make_one() -> None:
+def test_own_change_is_reported_when_it_is_accepted() -> None:
+    """The gateway that creates a hub creates its topic, once the hub is certain to exist."""
+    log, one, other = two_gateways()
+    steps: dict[str, list[Step]] = {"one": [], "other": []}
+    one.catalog.on_own, other.catalog.on_own = steps["one"].extend, steps["other"].extend
+
+    hub = a_hub()
+    one.submit(Create(hub))
+    assert not steps["one"]
+    log.deliver()
+
+    assert [step.item for step in steps["one"]] == [hub]
+    assert not steps["other"]
+
+
+def test_two_gateways_that_create_the_same_hub_create_one() -> None:
     """The second gets the refusal that one node would give."""
     log, one, other = two_gateways()
 
@@ -107,8 +123,8 @@ def test_two_gateways_that_create_the_same_hub_make_one() -> None:
     assert one.state.digest == other.state.digest
 
 
-def test_two_gateways_that_create_different_hubs_make_both() -> None:
-    """A change that lost only the order is planned again, not refused."""
+def test_two_gateways_that_create_different_hubs_create_both() -> None:
+    """A change that was only too late in the order is planned again, not refused."""
     log, one, other = two_gateways()
 
     answers = [
@@ -121,11 +137,11 @@ def test_two_gateways_that_create_different_hubs_make_both() -> None:
     for gateway in (one, other):
         names = [hub.name for hub in gateway.catalog.view.hubs(NAMESPACE.name)]
         assert names == ["a0", "a1", "a2", "b0", "b1", "b2"]
-        assert [hub.name for hub in gateway.catalog.planned.hubs(NAMESPACE.name)] == names
+        assert [hub.name for hub in gateway.catalog.planned_view.hubs(NAMESPACE.name)] == names
 
 
-def test_an_update_that_was_decided_on_an_old_row_is_a_conflict() -> None:
-    """The last writer does not silently undo a change that it has not seen."""
+def test_update_based_on_an_old_row_is_a_conflict() -> None:
+    """A later writer must not undo a change that it has not seen."""
     log, one, other = two_gateways()
     hub = a_hub("eh1", namespace=NAMESPACE)
     one.submit(Create(hub))
@@ -138,8 +154,8 @@ def test_an_update_that_was_decided_on_an_old_row_is_a_conflict() -> None:
     assert isinstance(second[0], Conflict)
 
 
-def test_a_hub_cannot_be_made_in_a_namespace_that_is_being_deleted() -> None:
-    """No hub is left without its namespace."""
+def test_hub_cannot_be_created_in_a_namespace_that_is_being_deleted() -> None:
+    """No hub remains without its namespace."""
     log, one, other = two_gateways()
 
     gone, made = one.submit(Delete(NAMESPACE, NOW_MS)), other.submit(Create(a_hub("eh1", namespace=NAMESPACE)))
@@ -150,8 +166,8 @@ def test_a_hub_cannot_be_made_in_a_namespace_that_is_being_deleted() -> None:
     assert list(one.catalog.view.items()) == list(other.catalog.view.items()) == []
 
 
-def test_a_gateway_that_starts_later_reads_the_same_catalog() -> None:
-    """The control log is the catalog: nothing else is needed to start."""
+def test_gateway_that_starts_later_reads_the_same_catalog() -> None:
+    """A gateway needs only the control log to start."""
     log, one, _ = two_gateways()
     rule = root_rule(NAMESPACE, now_ms=NOW_MS)
     one.submit(Create(rule), Create(a_hub("eh1", namespace=NAMESPACE)))
@@ -164,7 +180,7 @@ def test_a_gateway_that_starts_later_reads_the_same_catalog() -> None:
 
 
 def test_keys_are_not_readable_in_the_log() -> None:
-    """Whoever reads the topic sees names, never keys."""
+    """A reader of the topic sees names, but no keys."""
     log, one, _ = two_gateways()
     rule = root_rule(NAMESPACE, now_ms=NOW_MS)
     one.submit(Create(rule))
@@ -175,8 +191,8 @@ def test_keys_are_not_readable_in_the_log() -> None:
     assert rule.name.lower().encode() in written
 
 
-def test_a_gateway_with_another_secret_cannot_read_the_rules() -> None:
-    """It must not start, rather than serve without keys."""
+def test_gateway_with_another_secret_cannot_read_the_rules() -> None:
+    """It must not start, instead of serving without keys."""
     log, one, _ = two_gateways()
     one.submit(Create(root_rule(NAMESPACE, now_ms=NOW_MS)))
     log.deliver()
@@ -185,7 +201,7 @@ def test_a_gateway_with_another_secret_cannot_read_the_rules() -> None:
         Gateway(log, secret=b"other").read()
 
 
-def test_a_sealed_value_cannot_be_moved_to_another_row() -> None:
+def test_encrypted_value_cannot_be_moved_to_another_row() -> None:
     """A key that is copied to another rule's row is refused."""
     sealer = Sealer(b"s")
 
@@ -194,19 +210,19 @@ def test_a_sealed_value_cannot_be_moved_to_another_row() -> None:
         sealer.open(sealer.seal("key", "a"), "b")
 
 
-def test_a_change_that_does_not_reach_the_log_is_refused() -> None:
-    """Management answers that it is busy, and plans on the current state."""
+def test_change_that_does_not_reach_the_log_is_refused() -> None:
+    """Management reports "busy", and plans on the current state again."""
     _, one, _ = two_gateways()
     one.loses = True
 
     answers = one.submit(Create(a_hub("eh1", namespace=NAMESPACE)))
 
     assert isinstance(answers[0], ClusterBusy)
-    assert one.catalog.planned.hubs(NAMESPACE.name) == []
+    assert one.catalog.planned_view.hubs(NAMESPACE.name) == []
 
 
-def test_a_value_that_must_be_made_once_is_made_once() -> None:
-    """Two gateways that start first at the same time agree on one certificate authority."""
+def test_value_that_must_be_created_once_is_created_once() -> None:
+    """Two gateways that start at the same time agree on one certificate authority."""
     log, one, other = two_gateways()
     answers: list[Refusal | None] = []
 
@@ -218,8 +234,8 @@ def test_a_value_that_must_be_made_once_is_made_once() -> None:
     assert one.catalog.view.meta("ca") == other.catalog.view.meta("ca") == "1"
 
 
-def test_a_catalog_that_cannot_read_the_log_refuses_changes() -> None:
-    """A gateway that met an entry which it does not know must not decide any more."""
+def test_catalog_that_cannot_read_the_log_refuses_changes() -> None:
+    """After an unknown entry a gateway must make no further decisions."""
     _, one, _ = two_gateways()
     one.failure = "entry 7 of the control log cannot be read"
 
@@ -227,6 +243,29 @@ def test_a_catalog_that_cannot_read_the_log_refuses_changes() -> None:
         one.submit(Create(a_hub("eh1", namespace=NAMESPACE)))
 
 
-def test_the_key_of_a_hub_row_is_its_name() -> None:
-    """Two hubs of one name, created at the same time, are one row: only one of them can be accepted."""
+def test_key_of_a_hub_row_is_its_name() -> None:
+    """Two hubs of the same name, created at the same time, are one row, so only one is accepted."""
     assert row_key(a_hub("EH1", namespace=NAMESPACE)) == row_key(a_hub("eh1", namespace=NAMESPACE))
+
+
+def test_state_that_was_loaded_again_is_followed_as_changes() -> None:
+    """The broker must forget what was never accepted, and learn what it has missed."""
+    log, one, other = two_gateways()
+    orders, lost = a_hub("orders", namespace=NAMESPACE), a_hub("lost", namespace=NAMESPACE)
+    one.submit(Create(orders))
+    one.submit(Create(lost))
+    log.deliver()
+    right = other.state
+    # Until now this gateway has had another hub of that name, and none of the other.
+    other.state = ControlState.decode(right.encode())
+    wrong = a_hub("orders", namespace=NAMESPACE)
+    other.catalog._change_view([RowChange(lost, is_removal=True), RowChange(orders, is_removal=True)])
+    other.catalog._change_view([RowChange(wrong)])
+    other.foreign.clear()
+
+    assert other.on_reloaded is not None
+    other.on_reloaded()
+
+    assert other.foreign == [Delete(wrong), Create(lost), Create(orders)]
+    assert other.catalog.view.hub(NAMESPACE.name, "orders").uid == orders.uid
+    assert other.catalog.view.find_hub(NAMESPACE.name, "lost") is not None

@@ -1,4 +1,4 @@
-"""Settings of a gateway: required and forbidden ones; and clusters on which it does not start."""
+"""Settings of a gateway: required and forbidden ones, and clusters on which it does not start."""
 
 import socket
 import subprocess
@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from hubmere.capture.service import capture_targets
+from hubmere.model.entity import CaptureDestination
+from hubmere.model.errors import InvalidArgument
 from hubmere.settings import BadSettings, load
 
 
@@ -23,7 +26,7 @@ def problems(flags: Mapping[str, object]) -> list[str]:
     return [problem.setting for problem in refused.value.problems]
 
 
-def test_a_gateway_has_brokers_and_a_secret(tmp_path: Path) -> None:
+def test_gateway_needs_brokers_and_a_secret(tmp_path: Path) -> None:
     """Two settings are enough."""
     flags = {"store": "cluster", "cluster_kafka": "b1:9092,b2:9093", "cluster_secret_file": a_secret(tmp_path)}
 
@@ -34,8 +37,8 @@ def test_a_gateway_has_brokers_and_a_secret(tmp_path: Path) -> None:
     assert settings.cluster_kafka == (("b1", 9092), ("b2", 9093))
 
 
-def test_everything_that_is_missing_is_named_at_once() -> None:
-    """Nobody has to start four times to find four mistakes."""
+def test_all_missing_settings_are_reported_together() -> None:
+    """A user must not have to start four times to find four errors."""
     assert problems({"store": "cluster", "cluster_sasl": "plain"}) == [
         "cluster_kafka",
         "cluster_secret_file",
@@ -44,7 +47,7 @@ def test_everything_that_is_missing_is_named_at_once() -> None:
 
 
 def test_settings_of_the_data_folder_are_refused(tmp_path: Path) -> None:
-    """A gateway keeps nothing: a folder that is not used would mislead."""
+    """A gateway stores nothing: an unused folder would be misleading."""
     flags = {"store": "cluster", "cluster_kafka": "b1:9092", "cluster_secret_file": a_secret(tmp_path)}
 
     assert problems({**flags, "data": "here", "durability": "os", "memory": True}) == ["data", "memory", "durability"]
@@ -57,7 +60,7 @@ def test_settings_of_a_cluster_are_refused_without_it() -> None:
 
 @pytest.mark.parametrize("secret", ["", "  \n"])
 def test_an_empty_secret_is_refused(tmp_path: Path, secret: str) -> None:
-    """It would seal nothing."""
+    """It would encrypt nothing."""
     path = tmp_path / "secret"
     path.write_text(secret, encoding="utf-8")
 
@@ -68,7 +71,7 @@ def test_an_empty_secret_is_refused(tmp_path: Path, secret: str) -> None:
 
 @pytest.mark.parametrize("brokers", ["b1", "b1:", "b1:x", ":9092", "b1:70000", "b1:9092,,b2:9092"])
 def test_addresses_of_brokers_are_checked(tmp_path: Path, brokers: str) -> None:
-    """A typing mistake is not a cluster that cannot be reached."""
+    """A typing error must not look like an unreachable cluster."""
     flags = {"store": "cluster", "cluster_kafka": brokers, "cluster_secret_file": a_secret(tmp_path)}
 
     assert "cluster_kafka" in problems(flags)
@@ -84,7 +87,7 @@ def start(folder: Path, port: int, *more: str) -> "subprocess.CompletedProcess[s
     )
 
 
-def test_a_gateway_waits_for_its_cluster_until_the_timeout(tmp_path: Path) -> None:
+def test_gateway_waits_for_its_cluster_until_the_timeout(tmp_path: Path) -> None:
     """It logs what it waits for; then it ends with the exit code for settings, and has written nothing."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
@@ -95,3 +98,27 @@ def test_a_gateway_waits_for_its_cluster_until_the_timeout(tmp_path: Path) -> No
     assert ended.stderr.count("waiting for the Kafka cluster") == 1
     assert "no Kafka broker was reached within 1 s" in ended.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["secret"]
+
+
+def capture_refusal(flags: Mapping[str, object], account: str = "") -> str:
+    """Why a gateway with these settings does not capture to an account; empty if it does."""
+    targets = capture_targets(load(flags, {}), Path("unused"))
+    destination = CaptureDestination(storage_account=account, container="box")
+    try:
+        targets.place_of(destination)
+    except InvalidArgument as refusal:
+        return refusal.text()
+    return ""
+
+
+def test_capture_needs_folders_that_all_gateways_share(tmp_path: Path) -> None:
+    """Another gateway takes the job over: it must find the checkpoints and the files."""
+    flags = {"store": "cluster", "cluster_kafka": "b1:9092", "cluster_secret_file": a_secret(tmp_path)}
+    checkpoints = {"capture_checkpoint_dir": str(tmp_path / "checkpoints")}
+
+    assert "needs capture_checkpoint_dir: a folder that all gateways share" in capture_refusal(flags)
+    assert "capture_folder: a folder that all gateways share" in capture_refusal({**flags, **checkpoints})
+    assert capture_refusal({**flags, **checkpoints, "capture_folder": str(tmp_path)}) == ""
+    # A job that runs elsewhere has its own checkpoints.
+    elsewhere = {**flags, "capture_supervise": False, "capture_folder": str(tmp_path)}
+    assert capture_refusal(elsewhere) == ""

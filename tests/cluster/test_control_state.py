@@ -1,4 +1,4 @@
-"""The control log's state machine: conditional changes, places, gateways that fall silent, snapshots."""
+"""The state machine of the control log: conditional changes, exclusive readers, silent gateways, snapshots."""
 
 import pytest
 
@@ -23,7 +23,7 @@ from hubmere.cluster.control.state import FORGOTTEN_BEATS, MISSED_BEATS, Control
 
 
 class Log:
-    """A state with the log that it follows."""
+    """A state and the log that it follows."""
 
     def __init__(self, *sessions: str) -> None:
         self.state = ControlState()
@@ -49,8 +49,8 @@ def a_claim(claim_id: str, epoch: int | None = None, *, session: str = "a", limi
     return Claim(id=claim_id, session=session, place="p", epoch=epoch, name=claim_id, limit=limit)
 
 
-def test_the_second_of_two_changes_of_one_row_has_no_effect() -> None:
-    """Two managers at once make one history: the log's order decides."""
+def test_second_of_two_changes_of_one_row_has_no_effect() -> None:
+    """Two concurrent managers give one history: the order of the log decides."""
     log = Log("a")
 
     first, second = log.add(a_change(value="1")), log.add(a_change(value="2"))
@@ -60,8 +60,8 @@ def test_the_second_of_two_changes_of_one_row_has_no_effect() -> None:
     assert log.state.rows["hub/a"] == (2, "1")
 
 
-def test_a_change_on_the_current_version_is_accepted() -> None:
-    """The version of a row is the one that its last change gave it; a removed row has none."""
+def test_change_with_the_current_version_is_accepted() -> None:
+    """The version of a row is that of its last change; a removed row has none."""
     log = Log("a")
     log.add(a_change())
 
@@ -83,10 +83,10 @@ def test_a_change_on_the_current_version_is_accepted() -> None:
         (1, 2, Verdict.ACCEPTED),
     ],
 )
-def test_an_owner_gives_way_to_an_equal_or_higher_epoch_only(
+def test_owner_is_displaced_only_by_an_equal_or_higher_epoch(
     held: int | None, asked: int | None, verdict: Verdict
 ) -> None:
-    """The epoch rules of one node hold over all gateways."""
+    """The epoch rules of one node apply to all gateways."""
     log = Log("a", "b")
     log.add(a_claim("held", held))
 
@@ -98,7 +98,7 @@ def test_an_owner_gives_way_to_an_equal_or_higher_epoch_only(
 
 
 def test_readers_without_an_epoch_are_limited() -> None:
-    """The tier's number of readers holds for the cluster."""
+    """The tier's limit of readers applies to the whole cluster."""
     log = Log("a")
     for number in range(5):
         log.add(a_claim(f"r{number}", limit=5))
@@ -110,8 +110,8 @@ def test_readers_without_an_epoch_are_limited() -> None:
     assert len(refused.claim.holders) == 5
 
 
-def test_a_claim_waits_for_every_displaced_claim() -> None:
-    """A claim that was displaced twice over may still be delivering when the one between has been released."""
+def test_claim_waits_for_every_displaced_claim() -> None:
+    """A claim that was displaced earlier may still deliver when the one after it has been released."""
     log = Log("a", "b", "c")
     log.add(a_claim("one", 1))
     log.add(a_claim("two", 2, session="b"))
@@ -123,8 +123,8 @@ def test_a_claim_waits_for_every_displaced_claim() -> None:
     assert outcome.claim.waits_for == ("one",)
 
 
-def test_a_silent_gateway_is_declared_dead_by_the_beats_of_another() -> None:
-    """The order of the log is the clock, so that skewed clocks have no effect."""
+def test_silent_gateway_is_declared_dead_by_the_heartbeats_of_another() -> None:
+    """The order of the log is used as the clock, so that skewed clocks have no effect."""
     log = Log("a", "b")
     log.add(a_claim("mine", 5, session="b"))
     log.beat("a", MISSED_BEATS - 1)
@@ -140,8 +140,8 @@ def test_a_silent_gateway_is_declared_dead_by_the_beats_of_another() -> None:
     assert (outcome.verdict, outcome.claim.waits_for) == (Verdict.ACCEPTED, ("mine",))
 
 
-def test_a_dead_gateway_asks_in_vain() -> None:
-    """A gateway that thaws learns from the log that it must begin a new session."""
+def test_claims_of_a_dead_gateway_are_refused() -> None:
+    """A gateway that continues after a freeze learns from the log that it must begin a new session."""
     log = Log("a", "b")
     log.beat("a", MISSED_BEATS)
     log.add(Gone(session="b"))
@@ -150,8 +150,8 @@ def test_a_dead_gateway_asks_in_vain() -> None:
     assert log.add(Beat(session="b", number=1)).verdict is Verdict.REFUSED
 
 
-def test_a_dead_gateway_is_forgotten_when_its_lease_has_certainly_ended() -> None:
-    """Nobody waits for ever for a release that will not come."""
+def test_dead_gateway_is_removed_when_its_lease_has_certainly_ended() -> None:
+    """Other gateways do not wait for ever for its release."""
     log = Log("a", "b")
     log.add(a_claim("mine", 5, session="b"))
     log.beat("a", MISSED_BEATS)
@@ -163,7 +163,7 @@ def test_a_dead_gateway_is_forgotten_when_its_lease_has_certainly_ended() -> Non
     assert log.state.places == {}
 
 
-def test_a_role_has_one_holder_until_it_leaves() -> None:
+def test_role_has_one_holder_until_it_leaves() -> None:
     """Capture runs once in a cluster."""
     log = Log("a", "b")
 
@@ -175,8 +175,8 @@ def test_a_role_has_one_holder_until_it_leaves() -> None:
     assert [first.verdict, second.verdict, third.verdict] == [Verdict.ACCEPTED, Verdict.REFUSED, Verdict.ACCEPTED]
 
 
-def test_a_snapshot_continues_as_the_log_does() -> None:
-    """A gateway that starts from a snapshot decides as the others do: its digest is equal after the same entries."""
+def test_state_from_a_snapshot_equals_the_state_from_the_log() -> None:
+    """A gateway that starts from a snapshot decides like the others: its digest is equal after the same entries."""
     log = Log("a", "b")
     log.add(a_change())
     log.add(a_claim("one", 1))
@@ -193,12 +193,12 @@ def test_a_snapshot_continues_as_the_log_does() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"kind":"vote"}', b'{"kind":"beat"}', b"\xff"])
-def test_an_entry_that_cannot_be_read_is_never_skipped(data: bytes) -> None:
+def test_unreadable_entry_is_never_skipped(data: bytes) -> None:
     """A gateway that skipped an entry would decide on another state than its peers."""
     with pytest.raises(UnreadableEntry):
         decode_entry(data)
 
 
-def test_a_newer_release_may_add_fields_to_an_entry() -> None:
-    """Gateways of two releases run side by side during an upgrade."""
+def test_newer_release_may_add_fields_to_an_entry() -> None:
+    """Gateways of two releases run at the same time during an upgrade."""
     assert decode_entry(b'{"kind":"release","id":"x","reason":"closed"}') == Release(id="x")

@@ -1,4 +1,4 @@
-"""Fetched batches in memory: found by sequence number, bounded in bytes, with the aborted ranges of a fetch."""
+"""The cache of fetched batches: found by sequence number, limited in bytes, with the aborted ranges of a fetch."""
 
 from hubmere.cluster.engine.cache import FetchCache, Fetched, parse_fetched
 from hubmere.records.records import Marker, Record, encode_batch, encode_marker
@@ -18,7 +18,7 @@ def fetched(*batches: bytes, aborted: tuple[tuple[int, int], ...] = ()) -> Fetch
     return parsed
 
 
-def test_a_read_begins_with_the_batch_that_holds_the_number() -> None:
+def test_read_starts_with_the_batch_that_contains_the_number() -> None:
     """A reader in the middle of a batch gets the whole batch."""
     cache = FetchCache().partition()
     cache.add(fetched(a_batch(10), a_batch(12), a_batch(14)))
@@ -29,8 +29,8 @@ def test_a_read_begins_with_the_batch_that_holds_the_number() -> None:
     assert (chunk.first_sequence, chunk.next_sequence, bytes(chunk.data)) == (12, 16, a_batch(12) + a_batch(14))
 
 
-def test_a_read_gives_at_least_one_batch_and_no_more_than_asked_for() -> None:
-    """A batch that is larger than requested is returned as a whole."""
+def test_read_returns_at_least_one_batch_and_otherwise_keeps_its_limit() -> None:
+    """A batch that is larger than requested is returned whole."""
     cache = FetchCache().partition()
     cache.add(fetched(a_batch(0), a_batch(2)))
 
@@ -40,7 +40,7 @@ def test_a_read_gives_at_least_one_batch_and_no_more_than_asked_for() -> None:
     assert (chunk.first_sequence, chunk.next_sequence) == (0, 2)
 
 
-def test_what_was_not_fetched_is_not_there() -> None:
+def test_data_that_was_not_fetched_is_missing() -> None:
     """A gap between two fetches is fetched again, never skipped."""
     cache = FetchCache().partition()
     cache.add(fetched(a_batch(0)))
@@ -50,8 +50,8 @@ def test_what_was_not_fetched_is_not_there() -> None:
     assert cache.read(12, 100) is None
 
 
-def test_numbers_that_were_compacted_away_are_skipped() -> None:
-    """Kafka answers a fetch with the next batch that is left: a reader that stands before it must go on there."""
+def test_sequence_numbers_that_were_compacted_are_skipped() -> None:
+    """Kafka answers a fetch with the next remaining batch: a reader before it must continue there."""
     cache = FetchCache().partition()
     parsed = parse_fetched(memoryview(a_batch(10)), (), 5)
     assert parsed is not None
@@ -64,7 +64,7 @@ def test_numbers_that_were_compacted_away_are_skipped() -> None:
     assert cache.read(4, 100) is None
 
 
-def test_the_batch_that_was_cut_off_is_dropped() -> None:
+def test_incomplete_batch_is_dropped() -> None:
     """Kafka fills a response up to its limit: the last batch may be incomplete."""
     parsed = parse_fetched(memoryview(a_batch(0) + a_batch(2)[:-3]), ())
 
@@ -73,7 +73,7 @@ def test_the_batch_that_was_cut_off_is_dropped() -> None:
     assert parse_fetched(memoryview(a_batch(0)[:40]), ()) is None
 
 
-def test_the_cache_is_bounded_over_all_partitions() -> None:
+def test_cache_is_limited_over_all_partitions() -> None:
     """The least recently used batches are dropped first."""
     size = len(a_batch(0, size=1_000))
     shared = FetchCache(max_bytes=2 * size)
@@ -89,8 +89,8 @@ def test_the_cache_is_bounded_over_all_partitions() -> None:
     assert shared.size_bytes == 2 * size
 
 
-def test_an_aborted_transaction_ends_at_its_marker() -> None:
-    """Kafka returns its begin; readers skip its events up to the abort marker, and no later ones."""
+def test_aborted_transaction_ends_at_its_marker() -> None:
+    """Kafka returns its start; readers skip its events up to the abort marker, and no later ones."""
     marker = bytes(encode_marker(Marker(7, 0, is_commit=False), time_ms=5, base_sequence_number=4))
     cache = FetchCache().partition()
     cache.add(fetched(a_batch(0), a_batch(2), marker, a_batch(5), aborted=((7, 2), (9, 5))))
@@ -98,3 +98,16 @@ def test_an_aborted_transaction_ends_at_its_marker() -> None:
     ranges = cache.aborted(0, 7)
 
     assert ranges == [(7, 2, 4), (9, 5, 6)]
+
+
+def test_what_follows_the_fetched_batches_is_known_to_be_missing() -> None:
+    """It is fetched while a reader is given what is here; nothing is fetched twice."""
+    cache = FetchCache().partition()
+    cache.add(fetched(a_batch(0), a_batch(2)))
+    assert cache.missing_after(1) == 4
+
+    cache.add(fetched(a_batch(4)))
+
+    assert cache.missing_after(1) is None
+    assert cache.missing_after(5) == 6
+    assert cache.missing_after(9) is None

@@ -1,4 +1,4 @@
-"""The rule of exclusive readers over the control log, simulated. Three weaker rules are caught by the schedules."""
+"""A simulation of the rule for exclusive readers on the control log. It also detects three weaker rules."""
 
 import pytest
 
@@ -12,7 +12,7 @@ LONG = range(1_000)
 
 
 class WithoutTheWait(Lease):
-    """A claim is answered as soon as it is read back."""
+    """A claim is granted as soon as it is read back."""
 
     def _on_claim(self, claim: Claim | Role, outcome: Outcome, now: float) -> list[ClaimEvent]:
         events = super()._on_claim(claim, outcome, now)
@@ -20,7 +20,7 @@ class WithoutTheWait(Lease):
 
 
 class WithoutTheLease(Lease):
-    """A gateway delivers as long as it has not read that it must stop."""
+    """A gateway delivers until it has read that it must stop."""
 
     def is_held(self, now: float) -> bool:
         return not self.is_gone
@@ -38,21 +38,21 @@ class WaitsForTheLastOnly(Lease):
 
 
 def broken_seeds(seeds: range, lease: type[Lease] = Lease) -> list[int]:
-    """The schedules in which two gateways deliver at once."""
+    """The schedules in which two gateways deliver at the same time."""
     return [seed for seed in seeds if Simulation(seed, Rules(lease=lease)).run().overlaps]
 
 
-def test_no_two_gateways_deliver_on_one_place(request: pytest.FixtureRequest) -> None:
-    """No event goes to an old owner after the new owner's attach was answered."""
+def test_two_gateways_never_deliver_to_one_exclusive_reader(request: pytest.FixtureRequest) -> None:
+    """No event is delivered to an old owner after the attach of the new owner was answered."""
     seeds = LONG if request.config.getoption("--torture", default=False) else SHORT
     runs = [Simulation(seed).run() for seed in seeds]
 
     assert [seed for seed, run in zip(seeds, runs, strict=True) if run.overlaps] == []
-    # Most of the time some reader has the place.
+    # Most of the time some reader owns the partition.
     assert sum(run.delivering_steps for run in runs) > len(runs) * 300
 
 
 @pytest.mark.parametrize("weaker", [WithoutTheWait, WithoutTheLease, WaitsForTheLastOnly])
-def test_a_weaker_rule_is_caught(weaker: type[Lease]) -> None:
-    """The schedules can fail: each part of the rule is needed."""
+def test_weaker_rule_is_detected(weaker: type[Lease]) -> None:
+    """This shows that the simulation can fail: each part of the rule is needed."""
     assert broken_seeds(SHORT, weaker)

@@ -1,4 +1,4 @@
-"""SCRAM towards Kafka: the exchange of RFC 7677, and servers that do not know the password."""
+"""SCRAM for Kafka: the exchange of RFC 7677, and servers that do not know the password."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def a_client() -> ScramClient:
     return ScramClient("SCRAM-SHA-256", "user", "pencil", nonce="rOprNGfwEbeRWgbNEkqO")
 
 
-def test_the_exchange_of_the_specification() -> None:
+def test_exchange_equals_that_of_the_specification() -> None:
     """RFC 7677, section 3, byte by byte."""
     client = a_client()
 
@@ -26,15 +26,15 @@ def test_the_exchange_of_the_specification() -> None:
 @pytest.mark.parametrize(
     "challenge", [b"", b"r=other,s=W22Z,i=4096", b"r=rOprNGfwEbeRWgbNEkqOx,s=W22Z,i=99999999", b"e=unknown-user"]
 )
-def test_a_challenge_that_is_not_valid_is_refused(challenge: bytes) -> None:
+def test_invalid_challenge_is_refused(challenge: bytes) -> None:
     """A server can neither replay an exchange nor keep the gateway busy for minutes."""
     with pytest.raises(ScramFailed):
         a_client().final(challenge)
 
 
 @pytest.mark.parametrize("last", [b"e=invalid-proof", b"v=AAAA", b""])
-def test_a_server_that_does_not_know_the_password_is_refused(last: bytes) -> None:
-    """The brokers prove who they are, too."""
+def test_server_that_does_not_know_the_password_is_refused(last: bytes) -> None:
+    """The brokers must authenticate too."""
     client = a_client()
     client.final(_FIRST)
 

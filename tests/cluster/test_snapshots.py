@@ -65,7 +65,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(asyncio.wait_for(work, 2 * _PATIENCE_S))
 
 
-def test_a_gateway_that_starts_after_the_log_was_trimmed_knows_the_same(broker: tuple[str, int]) -> None:
+def test_gateway_that_starts_after_the_log_was_trimmed_has_the_same_state(broker: tuple[str, int]) -> None:
     """Rows that were written before the log begins are in the snapshot; the digests of all gateways are equal."""
 
     async def work() -> None:
@@ -91,30 +91,38 @@ def test_a_gateway_that_starts_after_the_log_was_trimmed_knows_the_same(broker: 
     run(work())
 
 
-def test_a_gateway_whose_state_differs_stops(broker: tuple[str, int]) -> None:
-    """A wrong catalog must be found, not lived with: the gateway says at which entry it differs."""
+def test_gateway_whose_state_differs_loads_it_again(broker: tuple[str, int]) -> None:
+    """A wrong catalog must be detected: the gateway names the entry at which it differed, and is right again."""
 
     async def work() -> None:
         prefix = f"{secrets.token_hex(4)}."
         first, wrong = Gateway(broker, prefix), Gateway(broker, prefix)
         await first.start()
         await wrong.start()
+        before = wrong.log.lease.session
         wrong.log.state.rows["nobody wrote this"] = (1, "x")
         for number in range(30):
             await first.write(f"row-{number}")
 
-        await until(lambda: wrong.log.failure is not None)
+        await until(lambda: wrong.log.reloaded is not None)
 
-        assert "the state of this gateway differs from the others'" in str(wrong.log.failure)
-        assert first.log.failure is None
+        assert wrong.log.reloaded is not None
+        assert "the state of this gateway differed from the others' at entry" in wrong.log.reloaded[0]
+        assert "nobody wrote this" not in wrong.log.state.rows
+        await first.write("after")
+        await until(lambda: "after" in wrong.log.state.rows)
+        assert [first.log.failure, wrong.log.failure] == [None, None]
+        await until(lambda: wrong.log.lease.session in first.log.state.members)
+        assert wrong.log.lease.session != before
+        assert before not in first.log.state.members
         await wrong.stop()
         await first.stop()
 
     run(work())
 
 
-def test_half_a_snapshot_is_ignored(broker: tuple[str, int]) -> None:
-    """The gateway that wrote it was killed: the one before it counts."""
+def test_incomplete_snapshot_is_ignored(broker: tuple[str, int]) -> None:
+    """The gateway that wrote it was killed: the previous snapshot is used."""
 
     async def work() -> None:
         prefix = f"{secrets.token_hex(4)}."

@@ -1,4 +1,4 @@
-"""Brokers on which a gateway does not start: too old, or with another password. They need no Java."""
+"""Brokers on which a gateway does not start: they are too old, or have another password. No Java is needed."""
 
 import socket
 import threading
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.gateways import a_secret, last_words, start_refused
+from cluster.gateways import a_secret, error_lines, start_refused
 from hubmere.wire.kafka.connection import Request, ServerConnection
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages import APIS
@@ -25,7 +25,7 @@ Answer = Callable[[Request], object]
 
 
 def versions(*, without: int | None = None) -> ApiVersionsResponse:
-    """The versions of a broker that serves everything, except one API."""
+    """The API versions of a broker that serves everything except one API."""
     served = (
         ApiVersion(api_key=key, min_version=api.versions.low, max_version=api.versions.high)
         for key, api in APIS.items()
@@ -36,7 +36,7 @@ def versions(*, without: int | None = None) -> ApiVersionsResponse:
 
 @contextmanager
 def a_broker(answer: Answer) -> Iterator[str]:
-    """A broker of our own that answers requests; yields its address."""
+    """A broker implemented by the test; yields its address."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(0.2)
         stopping = threading.Event()
@@ -64,19 +64,19 @@ def _serve(server: socket.socket, answer: Answer, stopping: threading.Event) -> 
                 client.sendall(b"".join(engine.data_to_send()))
 
 
-def test_a_broker_without_an_api_is_named_with_the_release_that_has_it(tmp_path: Path) -> None:
-    """Whoever upgrades Kafka must know how far."""
+def test_broker_without_a_required_api_is_refused_with_the_release_that_has_it(tmp_path: Path) -> None:
+    """An operator who upgrades Kafka must know the required release."""
     with a_broker(lambda _: versions(without=OFFSET_COMMIT.key)) as address:
         ended = start_refused(address, a_secret(tmp_path))
 
     assert ended.returncode == 2
-    (said,) = last_words(ended)
+    (said,) = error_lines(ended)
     assert f"{address} does not serve OffsetCommit version 9: Apache Kafka 3.9 or newer is needed" in said
 
 
 @pytest.mark.parametrize("mechanism", ["plain", "scram-sha-512"])
 def test_wrong_credentials_end_the_start(tmp_path: Path, mechanism: str) -> None:
-    """Trying again does not help, so nobody waits: one sentence, and exit code 2."""
+    """A retry does not help: there is one sentence, and exit code 2."""
 
     def answer(request: Request) -> object:
         if request.api.key == API_VERSIONS.key:
@@ -94,5 +94,5 @@ def test_wrong_credentials_end_the_start(tmp_path: Path, mechanism: str) -> None
         ended = start_refused(address, a_secret(tmp_path), *sasl)
 
     assert ended.returncode == 2
-    (said,) = last_words(ended)
+    (said,) = error_lines(ended)
     assert f"{address} refuses the credentials of the settings: wrong password" in said

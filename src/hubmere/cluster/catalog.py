@@ -50,8 +50,8 @@ _TABLES: Final = {table.name: table for table in TABLES.values()}
 # Kinds whose rows contain keys.
 _SEALED: Final[tuple[type[Item], ...]] = (AccessRule, Meta)
 
-# Called with the steps that another gateway has made, when `view` has them.
-OnForeign = Callable[[Sequence[Step]], None]
+# Called with steps that were accepted, when `view` has them.
+OnAccepted = Callable[[Sequence[Step]], None]
 CallLater = Callable[[float, Callable[[], None]], asyncio.TimerHandle]
 
 
@@ -82,8 +82,11 @@ class ClusterCatalog:
         self._queue: deque[_Pending] = deque()
         self._is_sent = False
         self._is_closing = False
-        self.on_foreign: OnForeign | None = None
+        # Called for changes of other gateways, and for those of this one.
+        self.on_foreign: OnAccepted | None = None
+        self.on_own: OnAccepted | None = None
         control.listen(self._on_applied)
+        control.on_reloaded = self._on_reloaded
 
     def load(self) -> None:
         """Take over the rows of the state, after a snapshot was loaded or the log was read."""
@@ -98,6 +101,21 @@ class ClusterCatalog:
         self._change_view(RowChange(item) for item in items)
         self._planned = self._view.copy()
 
+    def _on_reloaded(self) -> None:
+        """The state was wrong and was loaded again: follow the difference as changes of another gateway."""
+        before = self._items
+        self.load()
+        # Parents come before their children in the tables, and are removed after them.
+        gone = [item for key, item in reversed(before.items()) if _identity(item) != _identity(self._items.get(key))]
+        steps: list[Step] = [_removal(item) for item in gone]
+        for key, item in self._items.items():
+            known = before.get(key)
+            if known != item:
+                steps.append(_step(item, is_new=_identity(known) != _identity(item)))
+        self._replan()
+        if self.on_foreign is not None and steps:
+            self.on_foreign(steps)
+
     # --- Catalog
 
     @property
@@ -106,7 +124,7 @@ class ClusterCatalog:
         return self._view
 
     @property
-    def planned(self) -> CatalogView:
+    def planned_view(self) -> CatalogView:
         """Everything that was accepted or submitted here."""
         return self._planned
 
@@ -137,10 +155,6 @@ class ClusterCatalog:
         steps = tuple(Put(item) for item in items)
         absent = {row_key(item): 0 for item in items}
         self._add(_Pending(steps, self._planned.plan(steps), callback, absent))
-
-    def apply(self, *steps: Step) -> None:
-        """Not supported: the answer comes from other machines, and no call may block for them."""
-        raise NotImplementedError("a cluster's catalog answers by callback")
 
     def copy_if_changed(self) -> None:
         """Nothing to copy: the brokers keep the catalog."""
@@ -245,6 +259,8 @@ class ClusterCatalog:
         if outcome.verdict is Verdict.ACCEPTED:
             self._queue.popleft()
             self._change_view(own.changes)
+            if self.on_own is not None:
+                self.on_own(own.steps)
             self._finish(own, None)
         elif own.attempts >= _MOST_ATTEMPTS:
             self._queue.popleft()
@@ -270,13 +286,8 @@ class ClusterCatalog:
             return None
         before = self._items.get(write.key)
         if write.value is None:
-            if before is None:
-                return None
-            return Drop(before) if isinstance(before, StateRecord | BlobStateRecord) else Delete(before)
-        item = self._decode(write.key, write.value)
-        if isinstance(item, StateRecord | BlobStateRecord):
-            return Put(item)
-        return Create(item) if before is None else Replace(item)
+            return None if before is None else _removal(before)
+        return _step(self._decode(write.key, write.value), is_new=before is None)
 
     def _change_view(self, changes: Iterable[RowChange]) -> None:
         for change in changes:
@@ -331,6 +342,21 @@ class ClusterCatalog:
             return table.from_row(tuple(json.loads(text)))
         except (KeyError, ValueError, TypeError) as error:
             raise UnreadableEntry(f"the row {key} is of another release, or not a row: {error!r}") from error
+
+
+def _removal(item: Item) -> Step:
+    return Drop(item) if isinstance(item, StateRecord | BlobStateRecord) else Delete(item)
+
+
+def _step(item: Item, *, is_new: bool) -> Step:
+    if isinstance(item, StateRecord | BlobStateRecord):
+        return Put(item)
+    return Create(item) if is_new else Replace(item)
+
+
+def _identity(item: Item | None) -> object:
+    """Two items of one key with another identity are two entities: a hub that was deleted and created again."""
+    return item.uid if isinstance(item, Hub) else item is not None
 
 
 def row_key(item: Item) -> str:

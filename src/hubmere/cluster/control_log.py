@@ -7,11 +7,13 @@ that cannot decode an entry stops there: `failure` names the entry, and no later
 The gateway that began first appends a checkpoint after some thousand entries, so that the log does not grow for ever:
 
 1. Every gateway computes the digest of its state at the checkpoint. The gateway that appended it writes a snapshot.
-2. When the snapshot is written, its digest is appended. A gateway with another digest stops: its state is wrong.
+2. When the snapshot is written, its digest is appended. A gateway with another digest has a wrong state: it loads the
+   snapshot, applies the entries since then again, and reports that it did. If it cannot, it stops.
 3. Entries before the last snapshot but one are deleted.
 """
 
 import asyncio
+import contextlib
 import logging
 import secrets
 from collections.abc import Callable
@@ -30,9 +32,12 @@ from hubmere.cluster.control.entries import (
     decode_entry,
     encode_entry,
 )
+from hubmere.cluster.control.history import GatewayHistory
 from hubmere.cluster.control.lease import BEAT_SECONDS, ClaimEvent, Lease
 from hubmere.cluster.control.state import ControlState, Outcome
-from hubmere.cluster.engine.appends import Appended, PartitionAppends
+from hubmere.cluster.engine.appends import PartitionAppends
+from hubmere.cluster.engine.joining import unseal
+from hubmere.cluster.engine.pending import Appended
 from hubmere.cluster.partition import OnePartition
 from hubmere.cluster.sealing import WrongSecret
 from hubmere.cluster.snapshots import Snapshots, digest_of
@@ -41,7 +46,7 @@ from hubmere.cluster.upstream.failures import RequestRefused, UpstreamFailure
 from hubmere.cluster.upstream.upstream import Upstream, with_patience
 from hubmere.model.errors import Refusal
 from hubmere.model.receipt import Receipt
-from hubmere.records.header import UNSEALED, read_header, write_header
+from hubmere.records.header import read_header
 from hubmere.records.records import Record, encode_batch
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.fetch import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -51,11 +56,18 @@ log = logging.getLogger("hubmere.cluster")
 _WAIT_MS: Final = 250
 _START_SECONDS: Final = 60.0
 _PAUSE_S: Final = 0.1
+# A beat that is not answered in this time ends its connection: the leader may be frozen.
+_ANSWER_SECONDS: Final = 5.0
 _TICK_S: Final = 0.05
 # Three gateways append this many entries in about half an hour.
 SNAPSHOT_ENTRIES: Final = 10_000
+# Entries before a snapshot that are read for the history of gateways: three gateways append them in five minutes.
+_LOOK_BACK_ENTRIES: Final = 2_000
 # Checkpoints whose snapshots may not be written yet.
 _MAX_DIGESTS: Final = 16
+
+# How long a gateway tries to load the snapshot after it has found its state wrong.
+_RELOAD_SECONDS: Final = 30.0
 
 OnApplied = Callable[[int, Entry, Outcome], None]
 
@@ -73,6 +85,7 @@ class ControlLog:
         now_ms: Callable[[], int],
         address: str = "",
         version: str = "",
+        machine: str = "",
         snapshot_entries: int = SNAPSHOT_ENTRIES,
     ) -> None:
         self._partition = OnePartition(
@@ -86,6 +99,9 @@ class ControlLog:
         self._now_ms = now_ms
         self._address = address
         self._version = version
+        self._machine = machine
+        self._process = _new_session()
+        self.history = GatewayHistory()
         self.state = ControlState()
         self.lease = Lease(_new_session())
         self.failure: str | None = None
@@ -97,6 +113,13 @@ class ControlLog:
         self._moved = asyncio.Event()
         self._declared: set[str] = set()
         self._has_asked = False
+        # The snapshot that this gateway must load, because its own state differs.
+        self._must_load: Snapshot | None = None
+        self.on_reloaded: Callable[[], None] | None = None
+        # The address in the reports of a gateway, if some were read.
+        self.reported_address: Callable[[str], str | None] = lambda _: None
+        # What was wrong when the state was last loaded again, and when that was; for operators.
+        self.reloaded: tuple[str, float] | None = None
         self.log_start = 0
 
     def listen(self, on_applied: OnApplied) -> None:
@@ -118,9 +141,11 @@ class ControlLog:
             take_producer=self._partition.take_producer,
             on_appended=self._on_appended,
             count_bytes=lambda _: None,
+            answer_seconds=_ANSWER_SECONDS,
         )
         self._appends.topic = self._partition.topic
         await with_patience(self._load_snapshot, seconds=_START_SECONDS)
+        await self._look_back()
         end = await with_patience(lambda: self._partition.end(LATEST_TIMESTAMP), seconds=_START_SECONDS)
         while self._read_to < end and self.failure is None:
             await with_patience(self._read_once, seconds=_START_SECONDS)
@@ -136,10 +161,31 @@ class ControlLog:
         if self._read_to < self.log_start:
             self._stop_at(self._read_to, f"the control log begins at {self.log_start}, and no snapshot is newer")
 
+    async def _look_back(self) -> None:
+        """Read the entries before the snapshot for the history: they say which gateways have died lately."""
+        offset, end = max(self.log_start, self._read_to - _LOOK_BACK_ENTRIES), self._read_to
+        with contextlib.suppress(UpstreamFailure, UnreadableEntry):
+            while offset < end and (records := await self._partition.read(offset, wait_ms=_WAIT_MS)):
+                for record in records:
+                    offset = record.sequence_number + 1
+                    if offset <= end:
+                        self.history.observe(decode_entry(record.value or b""), record.time_ms, self.state)
+
     def begin_session(self) -> None:
         """Begin a session: from now on this gateway sends beats and may claim places."""
-        self.append(Session(session=self.lease.session, address=self._address, version=self._version))
+        self._append_session()
         self._tasks.append(asyncio.create_task(self._beat_loop()))
+
+    def _append_session(self) -> None:
+        self.append(
+            Session(
+                session=self.lease.session,
+                address=self._address,
+                version=self._version,
+                machine=self._machine,
+                process=self._process,
+            )
+        )
 
     async def stop(self) -> None:
         """Leave in order: the places of this gateway are free at once."""
@@ -171,18 +217,18 @@ class ControlLog:
         assert self._appends is not None
         record = Record(sequence_number=0, time_ms=self._now_ms(), key=None, value=encode_entry(entry), headers=())
         batch = encode_batch([record])
-        write_header(batch, read_header(batch)._replace(crc=UNSEALED))
+        own, header = unseal(batch, read_header(batch))
 
         def on_done(receipt: Receipt) -> None:
             if receipt.error is not None and on_failed is not None:
                 on_failed()
 
-        self._appends.add(batch, Receipt(1, len(batch), on_done), is_own=True, transactional_id=None)
+        self._appends.add(own, header, Receipt(1, len(batch), on_done), is_own=True)
 
     def _on_appended(self, _: Appended) -> None:
         """Nothing to do: an entry counts when it is read back."""
 
-    async def _connect(self) -> BrokerConnection:
+    async def _connect(self, _: int) -> BrokerConnection:
         return await self._partition.append_lane(is_failing=self._appends is not None and bool(self._appends.failure))
 
     # --- reading
@@ -190,6 +236,8 @@ class ControlLog:
     async def _read_loop(self) -> None:
         while self.failure is None:
             try:
+                if self._must_load is not None:
+                    await self._reload(self._must_load)
                 await self._read_once()
             except UpstreamFailure as failure:
                 log.debug("the control log cannot be read now: %s", failure)
@@ -204,10 +252,13 @@ class ControlLog:
                 return
             raise
         for record in records:
+            if self._must_load is not None:
+                return  # the rest is read again, with the right state
             self._read_to = record.sequence_number + 1
-            self._apply(record.sequence_number, record.value or b"")
+            self._apply(record)
 
-    def _apply(self, offset: int, value: bytes) -> None:
+    def _apply(self, record: Record) -> None:
+        offset, value = record.sequence_number, record.value or b""
         if self.failure is not None:
             return
         try:
@@ -216,6 +267,8 @@ class ControlLog:
             self._stop_at(offset, str(unreadable))
             return
         outcome = self.state.apply(offset, entry)
+        # The clock of another gateway may be wrong: its times count only for what happened before this one began.
+        self.history.observe(entry, record.time_ms if self._is_loading else self._now_ms(), self.state)
         if self._is_loading:
             return
         now = asyncio.get_running_loop().time()
@@ -283,7 +336,47 @@ class ControlLog:
     def _on_snapshot(self, entry: Snapshot) -> None:
         own = self._digests.pop(entry.id, entry.digest)
         if own != entry.digest:
-            self._stop_at(entry.offset, "the state of this gateway differs from the others'; restart the gateway")
+            log.error("the state of this gateway differs from the others' at entry %d of the control log", entry.offset)
+            self._must_load = entry
+
+    async def _reload(self, snapshot: Snapshot) -> None:
+        """Replace a wrong state: load the snapshot, and apply the entries since then again, without listeners.
+
+        Claims may have been decided wrongly: this gateway leaves its session and begins a new one.
+        """
+        applied_to = self._read_to
+        data = await with_patience(self._snapshots.load, seconds=_RELOAD_SECONDS)
+        state = None if data is None else ControlState.decode(data)
+        if state is None or not snapshot.offset < state.next_offset <= applied_to:
+            self._stop_at(snapshot.offset, "the state differs from the others', and its snapshot cannot be loaded")
+            return
+        self.state, self._read_to, self._is_loading, self._must_load = state, state.next_offset, True, None
+        try:
+            await self._apply_again(applied_to)
+        finally:
+            self._is_loading = False
+        if self.failure is not None:
+            return
+        self._digests.clear()
+        self._tell(self.lease.end())
+        self.append(Leave(session=self.lease.session))
+        self._begin_session()
+        why = f"the state of this gateway differed from the others' at entry {snapshot.offset} of the control log"
+        self.reloaded = (why, asyncio.get_running_loop().time())
+        if self.on_reloaded is not None:
+            self.on_reloaded()
+        log.error("%s; it was loaded again from the snapshot", why)
+
+    async def _apply_again(self, end: int) -> None:
+        """Apply entries up to the one before `end`."""
+        while self._read_to < end and self.failure is None:
+            records = await with_patience(
+                lambda: self._partition.read(self._read_to, wait_ms=_WAIT_MS), seconds=_RELOAD_SECONDS
+            )
+            for record in records:
+                if record.sequence_number < end:
+                    self._read_to = record.sequence_number + 1
+                    self._apply(record)
 
     # --- beats
 
@@ -305,11 +398,17 @@ class ControlLog:
             for session in self.state.silent_sessions(self.lease.session):
                 if session not in self._declared:
                     self._declared.add(session)
-                    log.warning("gateway %s is silent and is declared dead", session)
-                    self.append(Gone(session=session))
+                    self._declare_dead(session)
             self._declared &= set(self.state.members)
             self._begin_snapshot()
             await asyncio.sleep(min(_TICK_S, BEAT_SECONDS))
+
+    def _declare_dead(self, session: str) -> None:
+        seen = self.history.find(session)
+        address, machine = ("", "") if seen is None else (seen.address, seen.machine)
+        address = self.reported_address(session) or address
+        log.warning("gateway %s (%s on %s) is silent and is declared dead", session, address, machine or "?")
+        self.append(Gone(session=session, address=address, machine=machine))
 
     def _send_beat(self, beat: Beat) -> None:
         lease = self.lease
@@ -318,8 +417,11 @@ class ControlLog:
     def _begin_again(self) -> None:
         """Others have declared this gateway dead, while it was frozen or cut off: it begins a new session."""
         log.warning("this gateway was declared dead by another; it begins a new session")
+        self._begin_session()
+
+    def _begin_session(self) -> None:
         self.lease = Lease(_new_session())
-        self.append(Session(session=self.lease.session, address=self._address, version=self._version))
+        self._append_session()
 
 
 def _new_session() -> str:

@@ -22,6 +22,7 @@ _TRANSACTION_MS: Final = 60_000
 _HUB_MARK: Final = "hub."
 _GROUP_MARK: Final = "group."
 _TRANSACTION_MARK: Final = "txn."
+_TRANSACTION_FEATURE: Final = "transaction.version"
 # Where requests to leaders name their partitions.
 _PARTITIONS: Final = "partitions"
 _INDEXES: Final = "partition_indexes"
@@ -37,7 +38,7 @@ class KafkaCoordination:
         *,
         provide: Callable[[str], Awaitable[None]],
         failed: Callable[[str], Exception],
-        note_transaction: Callable[[int, str], None],
+        note_transaction: Callable[[int, str, int], None],
     ) -> None:
         """`provide` creates the topic of a hub if necessary; `note_transaction` tells the engine whose batches come."""
         self._provide = provide
@@ -46,6 +47,11 @@ class KafkaCoordination:
         self._upstream = upstream
         self._prefix = prefix
         self._failed = failed
+
+    @property
+    def transaction_version(self) -> int:
+        """The level of the feature `transaction.version` that the cluster uses."""
+        return self._upstream.features.get(_TRANSACTION_FEATURE, 0)
 
     def topic_of(self, hub_uid: str) -> str:
         """The topic of a hub."""

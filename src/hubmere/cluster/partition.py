@@ -41,13 +41,17 @@ _ANSWER_SECONDS: Final = 3.0
 
 @dataclass(slots=True, kw_only=True)
 class OnePartition:
-    """A topic with one partition. Thread rule: the loop's thread only. `lane` begins the names of its connections."""
+    """A topic with one partition. Thread rule: the loop's thread only.
+
+    `lane` begins the names of its connections; records are kept for `retention_ms`, or for ever.
+    """
 
     upstream: Upstream
     topic: str
     replication: int
     in_sync: int
     lane: str
+    retention_ms: int | None = None
 
     async def exists(self) -> bool:
         """Whether the topic was made."""
@@ -66,12 +70,15 @@ class OnePartition:
     async def _create(self) -> None:
         configs: Mapping[str, str] = {
             "cleanup.policy": "delete",
-            "retention.ms": "-1",
+            "retention.ms": "-1" if self.retention_ms is None else str(self.retention_ms),
             "retention.bytes": "-1",
             "min.insync.replicas": str(self.in_sync),
             "unclean.leader.election.enable": "false",
             "max.message.bytes": str(MAX_BATCH_BYTES),
         }
+        if self.retention_ms is not None:
+            # Kafka deletes whole segments, and never the one that is written.
+            configs = {**configs, "segment.ms": str(max(self.retention_ms // 5, 60_000))}
         topic = CreatableTopic(
             name=self.topic,
             num_partitions=1,
@@ -80,7 +87,7 @@ class OnePartition:
         )
         (made,) = (await self.upstream.ask_any(CreateTopicsRequest(topics=(topic,), timeout_ms=_CREATE_MS))).topics
         if made.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            raise RequestRefused(f"the topic {self.topic} cannot be made", made.error_code, made.error_message)
+            raise RequestRefused(f"the topic {self.topic} cannot be created", made.error_code, made.error_message)
 
     # --- for appends
 

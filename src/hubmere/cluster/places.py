@@ -25,6 +25,9 @@ _UNUSED_SECONDS: Final = 5.0
 # How long a claim waits for the control log before it is refused as busy.
 ANSWER_SECONDS: Final = 10.0
 
+# The ids of claims that are roles begin with this; `roles` has them.
+ROLE_ID: Final = "role-"
+
 OnLost = Callable[[Refusal], None]
 
 
@@ -171,6 +174,8 @@ class ClusterPlaces:
         self._answer(claimed, ClusterBusy("the control log of the cluster does not answer"))
 
     def _on_event(self, event: ClaimEvent) -> None:
+        if event.id.startswith(ROLE_ID):
+            return
         claimed = self._claims.get(event.id)
         if claimed is None:
             if event.kind is not EventKind.REFUSED:

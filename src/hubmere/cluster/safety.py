@@ -50,8 +50,7 @@ async def find_risks(upstream: Upstream, wanted: Copies, control_topic: str) -> 
     if copies is not None:
         if copies < _LEAST_COPIES:
             found.append(f"the topic {control_topic} has {copies} copy, at least {_LEAST_COPIES} is needed")
-        values = await _configs(upstream, next(iter(upstream.brokers)), ResourceType.TOPIC, control_topic)
-        found += _risks_of_configs(f"the topic {control_topic}", values)
+        found += _risks_of_configs(f"the topic {control_topic}", await _topic_configs(upstream, control_topic))
     return tuple(found)
 
 
@@ -91,6 +90,15 @@ def _risks_of_configs(where: str, values: Mapping[str, str]) -> list[str]:
     if values.get(_UNCLEAN, "false").lower() == "true":
         found.append(f"{where} has {_UNCLEAN}=true")
     return found
+
+
+async def _topic_configs(upstream: Upstream, name: str) -> Mapping[str, str]:
+    """The settings of a topic, from the first broker that answers; raises the failure of the last one."""
+    *others, last = sorted(upstream.brokers)
+    for broker in others:
+        with suppress(UpstreamFailure):
+            return await _configs(upstream, broker, ResourceType.TOPIC, name)
+    return await _configs(upstream, last, ResourceType.TOPIC, name)
 
 
 async def _configs(upstream: Upstream, broker: int, kind: ResourceType, name: str) -> Mapping[str, str]:

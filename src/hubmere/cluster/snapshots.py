@@ -12,11 +12,12 @@ import logging
 from typing import Final
 
 from hubmere.cluster.engine.appends import PartitionAppends
+from hubmere.cluster.engine.joining import unseal
 from hubmere.cluster.partition import OnePartition
 from hubmere.cluster.upstream.connection import BrokerConnection
 from hubmere.cluster.upstream.upstream import with_patience
 from hubmere.model.receipt import Receipt
-from hubmere.records.header import UNSEALED, read_header, write_header
+from hubmere.records.header import read_header
 from hubmere.records.records import Record, encode_batch
 from hubmere.wire.kafka.messages.fetch import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
@@ -88,15 +89,15 @@ class Snapshots:
             self._appends.topic = self._partition.topic
         record = Record(sequence_number=0, time_ms=self._now_ms, key=key, value=value, headers=())
         batch = encode_batch([record])
-        write_header(batch, read_header(batch)._replace(crc=UNSEALED))
+        own, header = unseal(batch, read_header(batch))
         done: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        self._appends.add(batch, Receipt(1, len(batch), done.set_result), is_own=True, transactional_id=None)
+        self._appends.add(own, header, Receipt(1, len(batch), done.set_result), is_own=True)
         receipt = await done
         if receipt.error is not None:
             raise receipt.error
         return receipt.sequence_number
 
-    async def _connect(self) -> BrokerConnection:
+    async def _connect(self, _: int) -> BrokerConnection:
         assert self._appends is not None
         return await self._partition.append_lane(is_failing=bool(self._appends.failure))
 

@@ -41,11 +41,13 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """A gateway begins to take part; `address` and `version` are for operators."""
+    """A gateway begins to take part. All but `session` is for operators; `process` is equal in all of its sessions."""
 
     session: str
     address: str = ""
     version: str = ""
+    machine: str = ""
+    process: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +60,14 @@ class Beat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gone:
-    """A gateway is declared dead by another: accepted if it has been silent for long enough."""
+    """A gateway is declared dead by another: accepted if it has been silent for long enough.
+
+    `address` and `machine` are those of the dead one, for operators.
+    """
 
     session: str
+    address: str = ""
+    machine: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -113,6 +113,10 @@ class Lease:
                 self._proven_at = self._sent_beat[1]
             self._sent_beat = None
 
+    def end(self) -> list[ClaimEvent]:
+        """This gateway gives up all its claims: it begins another session."""
+        return self._on_gone()
+
     def _on_gone(self) -> list[ClaimEvent]:
         self.is_gone = True
         lost = [*self._accepted]

@@ -115,7 +115,7 @@ class ControlState:
             case Beat():
                 return self._beat(entry)
             case Gone():
-                return self._gone(entry)
+                return self._remove_gone(entry)
             case Leave():
                 self._forget(entry.session)
                 return _ACCEPTED
@@ -145,14 +145,14 @@ class ControlState:
         # A gateway that was declared dead may not know it yet: its claims must not displace others.
         if not self._is_alive(claim.session):
             return Outcome(verdict=Verdict.REFUSED, claim=ClaimOutcome(verdict=Verdict.REFUSED))
-        return self._taken(claim.id, claim.place, self._place(claim.place).claim(claim))
+        return self._note_claim(claim.id, claim.place, self._place(claim.place).claim(claim))
 
     def _role(self, role: Role) -> Outcome:
         if not self._is_alive(role.session):
             return Outcome(verdict=Verdict.REFUSED, claim=ClaimOutcome(verdict=Verdict.REFUSED))
-        return self._taken(role.id, role.place, self._place(role.place).take(role))
+        return self._note_claim(role.id, role.place, self._place(role.place).take(role))
 
-    def _taken(self, claim_id: str, place: str, outcome: ClaimOutcome) -> Outcome:
+    def _note_claim(self, claim_id: str, place: str, outcome: ClaimOutcome) -> Outcome:
         if outcome.verdict is Verdict.ACCEPTED:
             self._place_of_claim[claim_id] = place
         return Outcome(verdict=outcome.verdict, claim=outcome)
@@ -181,7 +181,7 @@ class ControlState:
                     self._forget(member.session)
         return _ACCEPTED
 
-    def _gone(self, gone: Gone) -> Outcome:
+    def _remove_gone(self, gone: Gone) -> Outcome:
         member = self.members.get(gone.session)
         if member is None or member.is_gone or member.silence < MISSED_BEATS:
             return _REFUSED

@@ -150,6 +150,13 @@ class PartitionCache:
         base = found.sequences[first]
         return Chunk(found.data[start:stop], base, base, next_sequence)
 
+    def missing_after(self, sequence: int) -> int | None:
+        """Where the fetched batches around `sequence` end, unless what follows them is here too."""
+        found = self._find(sequence)
+        if found is None or self._find(found.next_sequence) is not None:
+            return None
+        return found.next_sequence
+
     @staticmethod
     def _end_of(found: Fetched, batch: int) -> int:
         return found.starts[batch + 1] if batch + 1 < len(found.starts) else len(found.data)

@@ -7,23 +7,22 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from hubmere.cluster.engine.appends import LANES
 from hubmere.cluster.engine.cache import DEFAULT_CACHE_BYTES, FetchCache
 from hubmere.cluster.engine.fetchers import Fetchers
 from hubmere.cluster.engine.log import KafkaLog
 from hubmere.cluster.engine.topics import Topics, split_log_id
 from hubmere.cluster.upstream.failures import RequestRefused, TopicDamaged, UpstreamFailure
 from hubmere.cluster.upstream.upstream import Upstream
-from hubmere.model.damage import DamagedRange, DamageKind
 from hubmere.model.errors import ClusterBusy
-from hubmere.model.histogram import Histogram
+from hubmere.model.monitoring.damage import DamagedRange, DamageKind
+from hubmere.model.monitoring.histogram import Histogram
 from hubmere.store.engine import LogConfig, LogId, OnOpened
 from hubmere.store.recovery.damage_registry import DamageRegistry
 from hubmere.wire.kafka.messages.transactions import InitProducerIdRequest
 
 _LOGGER = logging.getLogger("hubmere.cluster")
 
-# Connections per broker for appends: requests of one partition keep their order on one of them.
-_LANES: Final = 4
 # Batches that wait for the cluster, in bytes: beyond this, publications are refused.
 MAX_WAITING_BYTES: Final = 128 * 1024 * 1024
 _TRANSACTION_MS: Final = 60_000
@@ -54,7 +53,7 @@ class KafkaEngine:
         self._deleting: set[str] = set()
         self._damaged: set[str] = set()
         self._is_watching = False
-        self._transactional_ids: dict[int, str] = {}
+        self._transactions: dict[int, tuple[str, int]] = {}
         self.waiting_bytes = 0
         self._is_closed = False
 
@@ -96,6 +95,11 @@ class KafkaEngine:
             on_deleted()
 
     async def _delete(self, hub_uid: str) -> None:
+        providing = self._providing.get(hub_uid)
+        if providing is not None:
+            # A topic that is created behind its deletion would stay.
+            await asyncio.wait([providing])
+            self._provided.discard(hub_uid)
         try:
             await self.topics.delete(hub_uid)
         except UpstreamFailure as failure:
@@ -142,6 +146,16 @@ class KafkaEngine:
             task = self._providing[uid] = asyncio.create_task(self._provide(uid))
             task.add_done_callback(lambda done: self._on_provided(uid, done))
         await asyncio.shield(task)
+
+    def provide_soon(self, uid: str) -> None:
+        """Create the topic of a new hub in the background; if that fails, its first use does it."""
+        self.start_task(self._provide_quietly(uid))
+
+    async def _provide_quietly(self, uid: str) -> None:
+        try:
+            await self.provide(uid)
+        except UpstreamFailure as failure:
+            _LOGGER.warning("the topic of the new hub %s was not created yet: %s", uid, failure)
 
     async def _provide(self, hub_uid: str) -> None:
         await self.topics.provide(hub_uid)
@@ -197,9 +211,9 @@ class KafkaEngine:
         except UpstreamFailure as failure:
             _LOGGER.warning("the topic of hub %s was not reconfigured: %s", hub_uid, failure)
 
-    def lane_of(self, wanted: KafkaLog) -> str:
-        """The connection on which the appends of a log keep their order."""
-        return f"append-{(zlib.crc32(wanted.topic.encode()) + wanted.partition) % _LANES}"
+    def lane_of(self, wanted: KafkaLog, lane: int) -> str:
+        """The connection on which the appends of one lane of a log keep their order."""
+        return f"append-{(zlib.crc32(wanted.topic.encode()) + wanted.partition + lane) % LANES}"
 
     def take_fetch_lane(self, broker: int) -> str:
         """A connection for one long poll."""
@@ -218,15 +232,15 @@ class KafkaEngine:
             raise RequestRefused("InitProducerId", answer.error_code)
         return answer.producer_id, answer.producer_epoch
 
-    def note_transaction(self, producer_id: int, transactional_id: str) -> None:
-        """Batches of a producer belong to this transactional id, which a broker must be told with each of them."""
-        if len(self._transactional_ids) >= _MAX_TRANSACTIONAL:
-            self._transactional_ids.pop(next(iter(self._transactional_ids)))
-        self._transactional_ids[producer_id] = transactional_id
+    def note_transaction(self, producer_id: int, transactional_id: str, produce_version: int) -> None:
+        """The next batch of a producer belongs to this transactional id; its client has sent it in this version."""
+        if len(self._transactions) >= _MAX_TRANSACTIONAL:
+            self._transactions.pop(next(iter(self._transactions)))
+        self._transactions[producer_id] = (transactional_id, produce_version)
 
-    def transactional_id_of(self, producer_id: int) -> str | None:
-        """The transactional id of a producer."""
-        return self._transactional_ids.get(producer_id)
+    def transaction_of(self, producer_id: int) -> tuple[str, int] | None:
+        """The transactional id of a producer, and the version in which its client sends batches."""
+        return self._transactions.get(producer_id)
 
     def admit_waiting(self, size_bytes: int) -> None:
         """Refuse a publication if too many bytes already wait for the cluster."""

@@ -25,7 +25,8 @@ Positions = dict[tuple[str, int], tuple["KafkaLog", int]]
 # Connections per broker that may wait in a long poll.
 _FETCHERS_PER_BROKER: Final = 4
 _WAIT_MS: Final = 500
-_ANSWER_SECONDS: Final = 15.0
+# A fetch that is not answered in this time ends its connection: a frozen leader must not stop readers for long.
+_ANSWER_SECONDS: Final = 5.0
 _PARTITION_BYTES: Final = 1024 * 1024
 _RESPONSE_BYTES: Final = 16 * 1024 * 1024
 _READ_COMMITTED: Final = 1
@@ -86,7 +87,8 @@ class Fetchers:
     def _take(self, logs: "list[KafkaLog]") -> "Positions":
         """One position of each log."""
         positions: Positions = {}
-        for wanting in logs:
+        # Only the first partition with events gets a batch that is larger than the limit.
+        for wanting in sorted(logs, key=lambda each: not each.needs_first_place):
             self._waiting.pop(wanting, None)
             if not wanting.wants <= wanting.fetching:
                 sequence = min(wanting.wants - wanting.fetching)
@@ -151,6 +153,7 @@ class Fetchers:
                     gone = [(each.producer_id, each.first_offset) for each in part.aborted_transactions or ()]
                     fetched = parse_fetched(data, gone, sequence) if len(data) else None
                     stable = part.last_stable_offset if part.last_stable_offset >= 0 else part.high_watermark
+                    wanting.needs_first_place = fetched is None and sequence < stable
                     wanting.on_fetched(sequence, fetched, part.log_start_offset, stable, part.high_watermark)
                 elif part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     await wanting.on_out_of_range(sequence)

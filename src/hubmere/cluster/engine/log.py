@@ -16,11 +16,13 @@ Events are fetched up to the last stable offset, so readers of uncommitted trans
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from hubmere.cluster.engine.appends import Appended, PartitionAppends
+from hubmere.cluster.engine.appends import PartitionAppends
 from hubmere.cluster.engine.cache import Fetched
+from hubmere.cluster.engine.joining import check_own_run, join_run, may_number, unseal
+from hubmere.cluster.engine.pending import Appended
+from hubmere.cluster.engine.questions import LeaderAnswer, LeaderQuestion, LogEnds
 from hubmere.cluster.upstream.connection import BrokerConnection
 from hubmere.cluster.upstream.failures import RequestRefused, TopicDamaged, UpstreamFailure
 from hubmere.cluster.upstream.upstream import MOVED, with_patience
@@ -71,44 +73,14 @@ log = logging.getLogger("hubmere.cluster")
 
 # Timeout of a query to a leader, with all retries: longer than an election, shorter than a client waits.
 _PATIENCE_S: Final = 20.0
+# A leader that does not answer in this time may be frozen: the next attempt looks it up again.
+_ANSWER_SECONDS: Final = 5.0
 _READ_COMMITTED: Final = 1
 _DELETE_MS: Final = 30_000
 # How long a leader's refusal of a position is valid: the end of the log moves.
 _FRESH_S: Final = 1.0
 # Positions by time whose answers are kept until they are used in the same turn.
 _MAX_FOUND: Final = 64
-
-
-class _Ends(NamedTuple):
-    """The answer of a leader: start and end, the newest time, and the first event at a requested time."""
-
-    start: int
-    stable: int
-    committed: int
-    newest_ms: int
-    at_time: int
-
-
-@dataclass(slots=True, eq=False)
-class _Question:
-    """A query to the leader, and the callbacks that wait for the answer."""
-
-    waiting: list[Callable[[], None]] = field(default_factory=list)
-    is_sent: bool = False
-
-
-@dataclass(slots=True)
-class _Answer:
-    """The leader's answer, valid for the requests that have waited for it."""
-
-    uses: int
-    until: float
-    refusal: Refusal | None
-
-    def use(self, now: float) -> bool:
-        """Use the answer once, if it is still valid."""
-        self.uses -= 1
-        return self.uses >= 0 and now < self.until
 
 
 class KafkaLog:
@@ -134,11 +106,13 @@ class KafkaLog:
         # Sequence numbers to fetch from; the tail is one of them while somebody follows it.
         self.wants: set[int] = set()
         self.fetching: set[int] = set()
+        # Whether the last fetch had no space for a batch that is there.
+        self.needs_first_place = False
         # Positions that the leader has just refused, and when.
         self._beyond_end: dict[int, float] = {}
         self._found: dict[Position, int] = {}
-        self._questions: dict[Position | None, _Question] = {}
-        self._answers: dict[Position | None, _Answer] = {}
+        self._questions: dict[Position | None, LeaderQuestion] = {}
+        self._answers: dict[Position | None, LeaderAnswer] = {}
         self._damage: str | None = None
 
     # --- known state
@@ -150,8 +124,8 @@ class KafkaLog:
 
     @property
     def is_offline(self) -> bool:
-        """Whether the partition has no leader, or its topic is damaged."""
-        return self._damage is not None or bool(self._appends.failure)
+        """Whether publications wait because the partition has no leader, or its topic is damaged."""
+        return self._damage is not None or (bool(self._appends.failure) and not self._appends.is_idle)
 
     @property
     def leader_epoch(self) -> int:
@@ -195,18 +169,32 @@ class KafkaLog:
             raise InvalidBatch(f"its record count is {header.record_count}, and it has {len(batch)} bytes")
         receipt = Receipt(header.record_count, len(batch), callback)
         is_own = header.crc == UNSEALED and header.producer_id == NO_PRODUCER
+        if not is_own and may_number(batch, header, self._config):
+            batch, header = unseal(batch, header)
+            is_own = True
         is_transactional = bool(header.attributes & TRANSACTIONAL)
-        name = self._engine.transactional_id_of(header.producer_id) if is_transactional else None
-        self._appends.add(batch, receipt, is_own=is_own, transactional_id=name)
+        transaction = self._engine.transaction_of(header.producer_id) if is_transactional else None
+        self._appends.add(batch, header, receipt, is_own=is_own, transaction=transaction)
         return receipt
 
+    @property
+    def runs(self) -> "KafkaLog":
+        """This log appends runs."""
+        return self
+
     def check_run(self, data: bytearray, sizes: Sequence[int], newest_ms: int) -> BatchRun | None:
-        """A broker takes one batch per request: batches are appended one by one."""
-        return None
+        """The run if it can be appended as one batch of this gateway."""
+        if self._damage is not None:
+            return None
+        return check_own_run(data, sizes, newest_ms, self._config)
 
     def append_run(self, run: BatchRun, now_ms: int, callback: Callable[[Receipt], None] | None = None) -> Receipt:
-        """Never called, because `check_run` finds no run."""
-        raise NotImplementedError
+        """Queue a run that was just checked as one batch; one receipt for all of it."""
+        self._engine.admit_waiting(len(run.data))
+        batch, header = join_run(run)
+        receipt = Receipt(run.events, len(run.data), callback)
+        self._appends.add(batch, header, receipt, is_own=True, publications=len(run.sizes))
+        return receipt
 
     def append_marker(
         self,
@@ -231,7 +219,7 @@ class KafkaLog:
                 last_enqueued_ms=max(state.last_enqueued_ms, appended.time_ms),
             )
 
-    async def _leader_lane(self) -> BrokerConnection:
+    async def _leader_lane(self, lane: int) -> BrokerConnection:
         await self._engine.provide(self.hub_uid)
         upstream = self._engine.upstream
         leader = upstream.leader(self.topic, self.partition)
@@ -240,7 +228,7 @@ class KafkaLog:
             leader = upstream.leader(self.topic, self.partition)
         if leader is None:
             raise RequestRefused(f"partition {self.partition} of {self.topic}", ErrorCode.LEADER_NOT_AVAILABLE)
-        return await upstream.connection(leader.broker, self._engine.lane_of(self))
+        return await upstream.connection(leader.broker, self._engine.lane_of(self, lane))
 
     # --- reading
 
@@ -254,8 +242,9 @@ class KafkaLog:
         chunk = self.cache.read(sequence, max_bytes)
         if chunk is None:
             self._want(sequence)
-        elif chunk.next_sequence >= self._state.last_stable and self._watchers:
-            self._want(chunk.next_sequence)
+        elif self._watchers and (ahead := self.cache.missing_after(sequence)) is not None:
+            # Fetched while this chunk is delivered; at the end of the log it is the tail.
+            self._want(ahead)
         return chunk
 
     def aborted_transactions(self, first_sequence: int, end_sequence: int) -> Sequence[AbortedTransaction]:
@@ -278,7 +267,8 @@ class KafkaLog:
             last_enqueued_ms=max(state.last_enqueued_ms, -1 if fetched is None else fetched.last_time_ms),
         )
         if fetched is not None:
-            self.wants.discard(sequence)
+            # Other positions in these batches need no fetch of their own.
+            self.wants = {each for each in self.wants if not fetched.first_sequence <= each < fetched.next_sequence}
             self.cache.add(fetched)
         elif not self._watchers:
             self.wants.discard(sequence)
@@ -336,12 +326,12 @@ class KafkaLog:
         question = self._questions.get(position)
         if question is None or question.is_sent:
             # The leader may have answered a pending query before this call: send another one.
-            question = self._questions[position] = _Question()
+            question = self._questions[position] = LeaderQuestion()
             self._engine.start_task(self._ask(position, question))
         question.waiting.append(on_answer)
         return False
 
-    async def _ask(self, position: Position | None, question: "_Question") -> None:
+    async def _ask(self, position: Position | None, question: "LeaderQuestion") -> None:
         # All requests of this turn share the query.
         await asyncio.sleep(0)
         question.is_sent = True
@@ -357,7 +347,7 @@ class KafkaLog:
         if len(self._answers) >= _MAX_FOUND:
             self._answers.clear()
         now = asyncio.get_running_loop().time()
-        self._answers[position] = _Answer(len(question.waiting), now + _FRESH_S, refusal)
+        self._answers[position] = LeaderAnswer(len(question.waiting), now + _FRESH_S, refusal)
         for on_answer in question.waiting:
             on_answer()
 
@@ -378,7 +368,7 @@ class KafkaLog:
                 self._found.clear()
             self._found[position] = ends.at_time if ends.at_time >= 0 else self._state.committed
 
-    async def _ends(self, position: Position | None) -> _Ends:
+    async def _ends(self, position: Position | None) -> LogEnds:
         upstream = self._engine.upstream
         leader = upstream.leader(self.topic, self.partition)
         if leader is None:
@@ -393,7 +383,7 @@ class KafkaLog:
         levels = (0, _READ_COMMITTED, 0, 0, _READ_COMMITTED)
         questions = [self._question(time, level) for time, level in zip(times, levels, strict=True)]
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(_ANSWER_SECONDS):
                 answers = await asyncio.gather(*(connection.send(question) for question in questions))
         except TimeoutError:
             connection.close("no answer to ListOffsets")
@@ -404,7 +394,7 @@ class KafkaLog:
                 if part.error_code in MOVED:
                     await upstream.refresh((self.topic,))
                 raise RequestRefused(f"ListOffsets of {self.topic}", part.error_code)
-        return _Ends(parts[2].offset, parts[1].offset, parts[0].offset, parts[3].timestamp_ms, parts[4].offset)
+        return LogEnds(parts[2].offset, parts[1].offset, parts[0].offset, parts[3].timestamp_ms, parts[4].offset)
 
     def _question(self, time_ms: int, isolation_level: int) -> ListOffsetsRequest:
         part = ListOffsetsPartition(index=self.partition, timestamp_ms=time_ms)

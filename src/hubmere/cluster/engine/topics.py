@@ -1,7 +1,8 @@
-"""The topics of hubs: one per hub, named by the cluster's prefix and the hub's uid, created on first use.
+"""The topics of hubs: one per hub, named by the cluster's prefix and the hub's uid.
 
-A uid is never used twice, so a topic of that name belongs to the hub, whichever gateway created it. A hub whose topic
-was deleted, or has another id than the recorded one, is refused: starting again at 0 under the same uid would mislead
+The gateway that creates a hub creates its topic at once; the first use does it if that gateway could not. A uid is
+never used twice, so a topic of that name belongs to the hub, whichever gateway created it. A hub whose topic was
+deleted, or has another id than the recorded one, is refused: starting again at 0 under the same uid would mislead
 readers.
 """
 
@@ -34,6 +35,8 @@ from hubmere.wire.kafka.messages.configs import (
 _CREATE_MS: Final = 30_000
 # A new topic is known to all brokers within this time.
 _SPREAD_SECONDS: Final = 20.0
+# How often it is asked for its leaders, which it has after some tens of milliseconds: somebody waits for it.
+_LEADER_PAUSE_S: Final = 0.1
 # A topic that one broker does not know is asked for again before it counts as deleted.
 _MISSING_ATTEMPTS: Final = 4
 _MISSING_PAUSE_S: Final = 0.5
@@ -96,7 +99,9 @@ class Topics:
         count = self._upstream.partition_count(name) or 0
         if 0 < count < wanted:
             await self._grow(name, wanted)
-        await with_patience(lambda: self._await_leaders(name, wanted), seconds=_SPREAD_SECONDS)
+        await with_patience(
+            lambda: self._await_leaders(name, wanted), seconds=_SPREAD_SECONDS, longest_pause_s=_LEADER_PAUSE_S
+        )
         found = self._upstream.topic_id(name)
         if found is not None and self._recorded_id(hub_uid) is None:
             self._record(hub_uid, found)
@@ -135,7 +140,7 @@ class Topics:
         answer = await self._upstream.ask_any(CreateTopicsRequest(topics=(topic,), timeout_ms=_CREATE_MS))
         (made,) = answer.topics
         if made.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            raise RequestRefused(f"the topic {name} cannot be made", made.error_code, made.error_message)
+            raise RequestRefused(f"the topic {name} cannot be created", made.error_code, made.error_message)
 
     async def _grow(self, name: str, partitions: int) -> None:
         request = CreatePartitionsRequest(

@@ -30,8 +30,10 @@ _CONNECT_SECONDS: Final = 10.0
 _SCRATCH_BYTES: Final = 256 * 1024
 _SOFTWARE: Final = "hubmere-gateway"
 _PLAIN: Final = "PLAIN"
+# The first answer: the kernel accepts connections for a frozen broker.
+_NEGOTIATE_SECONDS: Final = 5.0
 # A broker authenticates in milliseconds, and answers a SASL token that it refuses only after a pause of some seconds.
-_ANSWER_SECONDS: Final = 30.0
+_SIGN_IN_SECONDS: Final = 30.0
 
 # APIs that a gateway needs, and the release of Apache Kafka that introduced each. ApiVersions 4 means release 3.9.
 REQUIRED_APIS: Final[tuple[tuple[Api, int, str], ...]] = (
@@ -69,6 +71,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._is_direct = False
         self._versions: dict[int, int] = {}
         self._oldest: dict[int, int] = {}
+        # The levels of the features that the cluster uses.
+        self.features: Mapping[str, int] = {}
         self._failure: BrokerUnreachable | None = None
 
     @classmethod
@@ -84,14 +88,17 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 )
         except (OSError, TimeoutError) as error:
             raise BrokerUnreachable(address, str(error) or type(error).__name__) from error
+        limit_s = _NEGOTIATE_SECONDS
         try:
-            async with asyncio.timeout(_ANSWER_SECONDS):
+            async with asyncio.timeout(limit_s):
                 await connection._negotiate()
-                if access.mechanism is not None:
+            if access.mechanism is not None:
+                limit_s = _SIGN_IN_SECONDS
+                async with asyncio.timeout(limit_s):
                     await connection._sign_in(access)
         except TimeoutError as error:
             connection.close()
-            raise BrokerUnreachable(address, f"no answer within {_ANSWER_SECONDS:g} s") from error
+            raise BrokerUnreachable(address, f"no answer within {limit_s:g} s") from error
         except BaseException:
             connection.close()
             raise
@@ -204,6 +211,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
             # KIP-511: the answer names the versions that are understood.
             answer = await self.ask(ApiVersionsRequest(), API_VERSIONS.versions.low)
+        self.features = {found.name: found.max_version_level for found in answer.finalized_features}
         served: Mapping[int, Any] = {found.api_key: found for found in answer.api_keys}
         for api in API_OF_REQUEST.values():
             if (found := served.get(api.key)) is not None:

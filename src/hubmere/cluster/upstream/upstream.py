@@ -8,7 +8,7 @@ several connections to a broker: requests on one lane keep their order, requests
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -28,6 +28,8 @@ _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
 # How long a request waits for its answer before its connection is given up. Longer than a broker's own request timeout.
 REQUEST_SECONDS: Final = 30.0
+# How long any broker may take to say who leads a partition: another one is asked after that.
+_METADATA_SECONDS: Final = 5.0
 # The lane for rare requests.
 QUESTIONS: Final = "questions"
 
@@ -91,8 +93,15 @@ class Upstream:
         self._connections: dict[tuple[int, str], BrokerConnection] = {}
         self._opening: dict[tuple[int, str], asyncio.Task[BrokerConnection]] = {}
         self._first: BrokerConnection | None = None
+        # One attempt at a time: the connections of others would be forgotten, and stay open.
+        self._opening_first = asyncio.Lock()
         self._coordinators: dict[tuple[int, str], int] = {}
         self._refreshing: dict[str, asyncio.Task[None]] = {}
+
+    @property
+    def features(self) -> Mapping[str, int]:
+        """The levels of the cluster's features, as the broker says that was reached first."""
+        return {} if self._first is None else self._first.features
 
     # --- connections
 
@@ -139,21 +148,25 @@ class Upstream:
             self._connections.pop(key).close()
 
     async def _any_connection(self) -> BrokerConnection:
-        for (_, lane), connection in self._connections.items():
-            if lane == QUESTIONS and connection.is_open:
-                return connection
-        if self._first is not None and self._first.is_open:
+        # A broker that has left requests unanswered may be frozen: the least busy connection is used.
+        is_open = [each for (_, lane), each in self._connections.items() if lane == QUESTIONS and each.is_open]
+        if is_open:
+            return min(is_open, key=lambda connection: connection.in_flight)
+        async with self._opening_first:
+            if self._first is None or not self._first.is_open:
+                self._first = await self._open_first()
             return self._first
+
+    async def _open_first(self) -> BrokerConnection:
+        """A connection to any broker, in random order; raises the last failure."""
         places = [*((broker.host, broker.port) for broker in self.brokers.values()), *self._bootstrap]
         random.shuffle(places)
         failure: UpstreamFailure | None = None
         for host, port in places:
             try:
-                self._first = await BrokerConnection.open(host, port, self._access, client_id=self._client_id)
+                return await BrokerConnection.open(host, port, self._access, client_id=self._client_id)
             except BrokerUnreachable as unreachable:
                 failure = unreachable
-            else:
-                return self._first
         assert failure is not None
         raise failure
 
@@ -236,7 +249,8 @@ class Upstream:
     async def refresh(self, topics: Sequence[str]) -> dict[str, int]:
         """Ask for the leaders of topics; returns the error code of each."""
         names = tuple(MetadataRequestTopic(name=topic) for topic in topics)
-        answer = await self.ask_any(MetadataRequest(topics=names, allow_auto_topic_creation=False))
+        request = MetadataRequest(topics=names, allow_auto_topic_creation=False)
+        answer = await self.ask_any(request, seconds=_METADATA_SECONDS)
         found = (Broker(id=each.node_id, host=each.host, port=each.port) for each in answer.brokers)
         self.brokers = {broker.id: broker for broker in found}
         self.controller, self.cluster_id = answer.controller_id, answer.cluster_id or ""
@@ -277,7 +291,9 @@ class Upstream:
             log.debug("the leaders of %s are not known: %s", topic, failure)
 
 
-async def with_patience(attempt: Callable[[], Awaitable[T]], *, seconds: float) -> T:
+async def with_patience(
+    attempt: Callable[[], Awaitable[T]], *, seconds: float, longest_pause_s: float = _LONGEST_PAUSE_S
+) -> T:
     """Retry temporary failures, with growing pauses, until the time is over; raises the last failure."""
     loop = asyncio.get_running_loop()
     deadline, pause_s = loop.time() + seconds, _FIRST_PAUSE_S
@@ -289,4 +305,4 @@ async def with_patience(attempt: Callable[[], Awaitable[T]], *, seconds: float) 
             if failure.is_lasting or not is_passing or loop.time() + pause_s > deadline:
                 raise
         await asyncio.sleep(pause_s)
-        pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+        pause_s = min(pause_s * 2, longest_pause_s)
