@@ -1,4 +1,4 @@
-"""The private CA and its server certificate, checked by foreign verifiers."""
+"""The private CA and its server certificate, checked by other implementations."""
 
 import shutil
 import ssl
@@ -30,7 +30,7 @@ def strict_client(ca: Path) -> ssl.SSLContext:
 
 
 def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> None:
-    """A TLS handshake in memory; raises the verifier's error."""
+    """Run a TLS handshake in memory; raises the error of the verifier."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [
         server.wrap_bio(to_server, to_client, server_side=True),
@@ -45,12 +45,12 @@ def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> No
                 continue
         if not ends:
             return
-    pytest.fail("the handshake did not come to an end")
+    pytest.fail("the handshake did not end")
 
 
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "::1", "hubmere.localhost", "workstation", "192.0.2.7"])
 def test_strict_verification_accepts_every_name_of_the_node(tmp_path: Path, name: str) -> None:
-    """A client that trusts the CA must need no exception, whatever name it uses."""
+    """A client that trusts the CA needs no exception for any of the node's names."""
     tls = some_tls(tmp_path)
 
     shake_hands(server_context(tls.certificate, tls.key), strict_client(tls.ca), name)
@@ -59,7 +59,7 @@ def test_strict_verification_accepts_every_name_of_the_node(tmp_path: Path, name
 
 
 def test_strict_verification_refuses_a_name_that_was_not_configured(tmp_path: Path) -> None:
-    """The certificate says who we are, not that any name is fine."""
+    """The certificate must not cover arbitrary names."""
     tls = some_tls(tmp_path)
 
     with pytest.raises(ssl.SSLCertVerificationError) as refusal:
@@ -72,7 +72,7 @@ def test_openssl_accepts_the_chain_in_strict_mode(tmp_path: Path) -> None:
     """The command-line tool checks purposes and extensions that the ssl module does not check."""
     openssl = shutil.which("openssl")
     if openssl is None:
-        pytest.fail("the openssl command is needed to judge the certificates")
+        pytest.fail("the openssl command is needed to check the certificates")
     tls = some_tls(tmp_path)
 
     run = subprocess.run(
@@ -85,8 +85,8 @@ def test_openssl_accepts_the_chain_in_strict_mode(tmp_path: Path) -> None:
     assert run.stdout.strip() == f"{tls.certificate}: OK", run.stderr
 
 
-def test_certificate_carries_all_names_as_what_they_are(tmp_path: Path) -> None:
-    """Addresses must be IP entries: verifiers do not look for them among the host names."""
+def test_certificate_has_names_and_addresses_of_the_right_type(tmp_path: Path) -> None:
+    """Addresses must be IP entries: verifiers do not compare them with host names."""
     server = build_server_certificate(build_ca(NOW), NAMES, NOW)
 
     names = x509.load_pem_x509_certificate(server.certificate).extensions.get_extension_for_class(
@@ -100,7 +100,7 @@ def test_certificate_carries_all_names_as_what_they_are(tmp_path: Path) -> None:
 
 
 def test_server_certificate_never_outlives_its_authority() -> None:
-    """A certificate under an expired authority is refused anyway, with a puzzling message."""
+    """A certificate below an expired authority is refused anyway, with an unclear message."""
     ca = build_ca(NOW)
     late = ca.expires_at - timedelta(days=100)
 
@@ -109,12 +109,12 @@ def test_server_certificate_never_outlives_its_authority() -> None:
     assert server.expires_at == ca.expires_at
 
 
-def test_client_without_certificate_is_refused_when_one_is_asked_for(tmp_path: Path) -> None:
+def test_client_without_a_certificate_is_refused_if_one_is_required(tmp_path: Path) -> None:
     """`tls_client_ca` is enforced."""
     tls = some_tls(tmp_path)
     context = server_context(tls.certificate, tls.key, tls.ca)
     client = strict_client(tls.ca)
-    client.maximum_version = ssl.TLSVersion.TLSv1_2  # the refusal is then part of the handshake
+    client.maximum_version = ssl.TLSVersion.TLSv1_2  # the refusal is then a part of the handshake
 
     with pytest.raises(ssl.SSLError) as refusal:
         shake_hands(context, client, "localhost")
@@ -131,8 +131,8 @@ def test_old_tls_versions_are_not_offered(tmp_path: Path) -> None:
     assert context.minimum_version is ssl.TLSVersion.TLSv1_2
 
 
-def test_vault_keeps_what_is_good(tmp_path: Path) -> None:
-    """Clients trust the CA: a restart must not change it."""
+def test_valid_certificates_are_kept(tmp_path: Path) -> None:
+    """Clients trust the CA, so a restart must not change it."""
     first = some_tls(tmp_path)
     before = {path: path.read_bytes() for path in (first.ca, first.certificate, first.key)}
 
@@ -148,7 +148,7 @@ def test_vault_keeps_what_is_good(tmp_path: Path) -> None:
         (NAMES, certificates.SERVER_LIFETIME - RENEW_WITHIN + timedelta(hours=1)),
     ],
 )
-def test_vault_renews_the_server_certificate_under_the_same_authority(
+def test_server_certificate_is_renewed_by_the_same_authority(
     tmp_path: Path, names: Sequence[str], later: timedelta
 ) -> None:
     """New names and a near expiry need a new certificate, signed by the same CA."""
@@ -161,7 +161,7 @@ def test_vault_renews_the_server_certificate_under_the_same_authority(
     assert second.ca.read_bytes() == ca
 
 
-def test_vault_replaces_an_authority_that_is_about_to_end(tmp_path: Path) -> None:
+def test_authority_that_expires_soon_is_replaced(tmp_path: Path) -> None:
     """After ten years there is no other way."""
     ca = some_tls(tmp_path).ca.read_bytes()
 
@@ -171,8 +171,8 @@ def test_vault_replaces_an_authority_that_is_about_to_end(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("lost", ["ca.pem", "ca-key.pem", "server.pem", "server-key.pem", "issued.json"])
-def test_vault_heals_when_a_file_is_lost(tmp_path: Path, lost: str) -> None:
-    """Half a pair, as after a crash or a hasty clean-up, is made whole at the next start."""
+def test_lost_files_are_created_again(tmp_path: Path, lost: str) -> None:
+    """A missing half of a pair, as after a crash, is replaced at the next start."""
     some_tls(tmp_path)
     (tmp_path / "tls" / lost).unlink()
 
@@ -181,7 +181,7 @@ def test_vault_heals_when_a_file_is_lost(tmp_path: Path, lost: str) -> None:
     shake_hands(server_context(tls.certificate, tls.key), strict_client(tls.ca), "localhost")
 
 
-def test_vault_files_with_secrets_are_for_their_owner_only(tmp_path: Path) -> None:
+def test_files_with_secrets_are_readable_only_by_their_owner(tmp_path: Path) -> None:
     """Anybody who can read the key of the CA can impersonate any site to clients that trust the CA."""
     some_tls(tmp_path / "data")
     NodeSecrets(tmp_path / "data").admin_token()
@@ -196,8 +196,8 @@ def test_vault_files_with_secrets_are_for_their_owner_only(tmp_path: Path) -> No
     }  # fmt: skip
 
 
-def test_admin_token_is_made_once(tmp_path: Path) -> None:
-    """Scripts keep it."""
+def test_administrators_token_is_created_once(tmp_path: Path) -> None:
+    """Scripts store it."""
     token = NodeSecrets(tmp_path).admin_token()
 
     assert NodeSecrets(tmp_path).admin_token() == token

@@ -1,4 +1,4 @@
-"""Who gets one of the node's connections: shares of protocols and addresses, and the reserve."""
+"""Connection limits of the node: shares of protocols and addresses, and the reserve."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from hubmere.endpoints.connections import RESERVED, ConnectionLimits
 
 @pytest.fixture
 def shared() -> ConnectionLimits:
-    """Ten connections, of which a protocol gets five and an address seven."""
+    """Ten connections; a protocol may use five, and an address seven."""
     return ConnectionLimits(10, protocol_percent=50, address_percent=70)
 
 
@@ -26,7 +26,7 @@ def _entered(connections: ConnectionLimits, protocol: str, address: str, tries: 
     return sum(connections.enter(protocol, address) for _ in range(tries))
 
 
-def test_one_protocol_does_not_take_the_connections_of_others(shared: ConnectionLimits) -> None:
+def test_one_protocol_cannot_use_the_connections_of_others(shared: ConnectionLimits) -> None:
     """HTTP may use half of all; Kafka still gets connections."""
     assert _entered(shared, "HTTP", "192.0.2.1", 20) == 5
 
@@ -34,7 +34,7 @@ def test_one_protocol_does_not_take_the_connections_of_others(shared: Connection
     assert not shared.has_room("HTTP", "192.0.2.2")
 
 
-def test_one_address_does_not_take_the_connections_of_others(shared: ConnectionLimits) -> None:
+def test_one_address_cannot_use_the_connections_of_others(shared: ConnectionLimits) -> None:
     """An address that uses every protocol still leaves some for others."""
     assert _entered(shared, "HTTP", "192.0.2.1", 20) + _entered(shared, "Kafka", "192.0.2.1", 20) == 7
 
@@ -42,8 +42,8 @@ def test_one_address_does_not_take_the_connections_of_others(shared: ConnectionL
     assert shared.has_room("AMQP", "192.0.2.2")
 
 
-def test_all_together_stay_within_the_limit(shared: ConnectionLimits) -> None:
-    """Shares overlap; the sum is bounded."""
+def test_all_shares_together_stay_within_the_limit(shared: ConnectionLimits) -> None:
+    """Shares overlap, but the sum is limited."""
     taken = sum(
         _entered(shared, protocol, f"192.0.2.{host}", 9) for protocol in ("HTTP", "Kafka", "AMQP") for host in range(9)
     )
@@ -51,8 +51,8 @@ def test_all_together_stay_within_the_limit(shared: ConnectionLimits) -> None:
     assert taken == shared.count == 10
 
 
-def test_a_connection_that_leaves_makes_room(shared: ConnectionLimits) -> None:
-    """Counts go down with every end, and nothing is kept of an address that is gone."""
+def test_closed_connection_can_be_replaced(shared: ConnectionLimits) -> None:
+    """Counters decrease with every end, and nothing is kept of an address without connections."""
     for _ in range(100):
         assert shared.enter("HTTP", "192.0.2.1")
         shared.leave("HTTP", "192.0.2.1")
@@ -61,13 +61,13 @@ def test_a_connection_that_leaves_makes_room(shared: ConnectionLimits) -> None:
     assert shared.has_room("HTTP", "192.0.2.1")
 
 
-def test_the_smallest_node_serves_one() -> None:
+def test_smallest_node_accepts_one_connection() -> None:
     """A share of one connection is one connection."""
     assert ConnectionLimits(1, protocol_percent=1, address_percent=1).enter("HTTP", "192.0.2.1")
 
 
-def test_a_newcomer_replaces_the_oldest_silent_connection_of_the_reserve() -> None:
-    """Silent clients do not keep an operator out, those with a request are not disturbed."""
+def test_new_connection_replaces_the_oldest_silent_one_of_the_reserve() -> None:
+    """Silent clients must not exclude an operator; connections with a request are not closed."""
     connections = ConnectionLimits(1)
     busy = Client(is_silent=False)
     silent = [Client(is_silent=True) for _ in range(RESERVED - 1)]
@@ -79,8 +79,8 @@ def test_a_newcomer_replaces_the_oldest_silent_connection_of_the_reserve() -> No
     assert [client.is_closed for client in (busy, *silent)] == [False, True, *[False] * (RESERVED - 2)]
 
 
-def test_a_reserve_in_use_is_full() -> None:
-    """Nobody who is being answered is closed for another."""
+def test_reserve_in_use_is_full() -> None:
+    """A connection with a request is not closed for another."""
     connections = ConnectionLimits(1)
     clients = [Client(is_silent=False) for _ in range(RESERVED)]
     assert all(connections.enter_reserve(client) for client in clients)

@@ -1,4 +1,4 @@
-"""Credentials are in use on every port and shown nowhere: not in the log, the audit, spans, metrics or answers."""
+"""Credentials are used on every port and shown nowhere: not in the log, the audit log, spans, metrics or answers."""
 
 import base64
 import json
@@ -15,8 +15,8 @@ from azure.storage.blob import BlobServiceClient, ContainerSasPermissions, gener
 from confluent_kafka import KafkaException, Producer
 
 from endpoints.test_tracing import Collector, a_context
-from hubmere.model.connection_string import ConnectionString
-from hubmere.model.sas import make_token
+from hubmere.model.security.connection_string import ConnectionString
+from hubmere.model.security.sas import make_token
 from hubmere.testing import Node
 
 _SECRET, _PASSWORD, _CHOSEN_KEY = "meter-secret-7316", "anna-password-5521", "chosen-key-8842"
@@ -40,12 +40,12 @@ class Witness:
         self.answers: list[str] = []
 
     def use(self, name: str, secret: str) -> str:
-        """Remember a secret that must not be shown."""
+        """Remember a secret that must not appear."""
         self.secrets[name] = secret
         return secret
 
     def request(self, method: str, path: str, authorization: str | None = None, **more: Any) -> httpx.Response:
-        """Send a traced request; the answer is searched, too, unless it is one that gives a secret out."""
+        """Send a traced request; its answer is searched too, unless it returns a secret by design."""
         headers = {"traceparent": a_context(len(self.answers) % 10), **more.pop("headers", {})}
         if authorization is not None:
             headers["Authorization"] = authorization
@@ -75,7 +75,7 @@ def witness() -> Iterator[Witness]:
 
 
 def test_no_credential_is_written_anywhere(witness: Witness) -> None:
-    """Right and wrong ones of every kind; what is searched for are the secrets and every part that could be used."""
+    """Valid and invalid credentials of every kind are used; the secrets and all usable parts are searched for."""
     for use in (_use_sas, _use_keys, _use_admin_token, _use_tokens, _use_local_issuer, _use_blobs, _use_management):
         use(witness)
 
@@ -147,7 +147,7 @@ def _use_tokens(witness: Witness) -> None:
     }
     good = witness.request("POST", "/adfs/oauth2/token", data=form).json()["access_token"]
     head, payload, signature = good.split(".")
-    # Another claim under the same signature.
+    # Another claim with the same signature.
     forged = f"{head}.{payload[:-4]}{'AAAA' if payload[-4:] != 'AAAA' else 'BBBB'}.{signature}"
     for name, text in (("right", good), ("forged", forged)):
         witness.use(f"{name} token", text)

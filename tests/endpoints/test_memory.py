@@ -1,4 +1,4 @@
-"""The memory budget: allocations, waits, refusals, and recovery."""
+"""The memory budget: allocations, waits, refusals, and release."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -32,13 +32,13 @@ class Holder:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests do not wait."""
+    """Shorten the wait before refusals."""
     monkeypatch.setattr(memory, "PATIENCE_S", 0.0)
     monkeypatch.setattr(memory, "_TRIM_AFTER_S", (0.0,))
 
 
 def on_a_loop(test: Callable[[], Coroutine[None, None, None]]) -> Callable[[], None]:
-    """Run a test on an event loop of its own."""
+    """Run a test on its own event loop."""
 
     @wraps(test)
     def run() -> None:
@@ -48,14 +48,14 @@ def on_a_loop(test: Callable[[], Coroutine[None, None, None]]) -> Callable[[], N
 
 
 async def turns(count: int = 10) -> None:
-    """Let the loop turn."""
+    """Run the loop for some turns."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
 @on_a_loop
 async def test_small_amounts_are_not_counted() -> None:
-    """Small requests have no cost."""
+    """Small requests are not accounted for."""
     budget = MemoryBudget(LIMIT_BYTES)
     holder = Holder(budget, UNCOUNTED_BYTES)
 
@@ -64,8 +64,8 @@ async def test_small_amounts_are_not_counted() -> None:
 
 
 @on_a_loop
-async def test_large_allocations_leave_room_for_small_ones() -> None:
-    """Whoever holds nothing may still allocate a little while large requests wait."""
+async def test_large_allocations_leave_memory_for_small_ones() -> None:
+    """A connection without memory may still allocate a little while large requests wait."""
     budget = MemoryBudget(LIMIT_BYTES)
     full = Holder(budget, 790 * KIB)
     newcomer = Holder(budget)
@@ -78,8 +78,8 @@ async def test_large_allocations_leave_room_for_small_ones() -> None:
 
 
 @on_a_loop
-async def test_those_who_wait_are_called_in_order_when_memory_is_free() -> None:
-    """And not while it is not."""
+async def test_waiting_connections_are_called_in_order_when_memory_is_free() -> None:
+    """They are not called before."""
     budget = MemoryBudget(LIMIT_BYTES)
     full = Holder(budget, 900 * KIB)
     called: list[int] = []
@@ -94,8 +94,8 @@ async def test_those_who_wait_are_called_in_order_when_memory_is_free() -> None:
 
 
 @on_a_loop
-async def test_no_more_are_called_than_there_is_room_for() -> None:
-    """What the first ones take is counted before the next ones are called."""
+async def test_only_as_many_waiters_are_called_as_fit() -> None:
+    """The allocations of the first ones are counted before the next ones are called."""
     budget = MemoryBudget(LIMIT_BYTES)
     full, other = Holder(budget, 900 * KIB), Holder(budget)
     called: list[int] = []
@@ -113,8 +113,8 @@ async def test_no_more_are_called_than_there_is_room_for() -> None:
 
 
 @on_a_loop
-async def test_who_waits_while_there_is_room_is_called_on_the_next_turn() -> None:
-    """Asking and waiting are two steps, between which memory may have become free."""
+async def test_waiter_is_called_in_the_next_turn_if_memory_is_free() -> None:
+    """Memory may become free between the request and the wait."""
     budget = MemoryBudget(LIMIT_BYTES)
     called: list[str] = []
     Holder(budget).account.wait(lambda: called.append("now"))
@@ -125,8 +125,8 @@ async def test_who_waits_while_there_is_room_is_called_on_the_next_turn() -> Non
 
 
 @on_a_loop
-async def test_the_largest_of_those_that_hold_on_is_refused_first() -> None:
-    """A peer that makes progress is not refused, and no more peers than necessary are."""
+async def test_largest_holder_without_progress_is_refused_first() -> None:
+    """A peer that makes progress is not refused, and only as many peers as necessary are."""
     refused: list[int] = []
     trimmed: list[int] = []
     budget = MemoryBudget(LIMIT_BYTES, on_refused=lambda: refused.append(1), trim=lambda: trimmed.append(1))
@@ -142,8 +142,8 @@ async def test_the_largest_of_those_that_hold_on_is_refused_first() -> None:
 
 
 @on_a_loop
-async def test_measuring_again_finds_what_sockets_have_taken() -> None:
-    """Nobody is refused for bytes that are sent already."""
+async def test_sent_bytes_are_no_longer_counted() -> None:
+    """No peer is refused because of bytes that were already sent."""
     budget = MemoryBudget(LIMIT_BYTES)
     sent = Holder(budget, 900 * KIB)
     sent.size_bytes = 0
@@ -154,8 +154,8 @@ async def test_measuring_again_finds_what_sockets_have_taken() -> None:
 
 
 @on_a_loop
-async def test_a_closed_account_holds_and_refuses_nothing() -> None:
-    """The holder of a closed account may be gone."""
+async def test_closed_account_holds_and_refuses_nothing() -> None:
+    """The connection of a closed account may no longer exist."""
     budget = MemoryBudget(LIMIT_BYTES)
     gone = Holder(budget, 500 * KIB)
 

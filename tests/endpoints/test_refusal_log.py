@@ -1,4 +1,4 @@
-"""Lines about refusals: each names namespace, hub and client, and a client that repeats itself is limited."""
+"""Log lines about refusals: each names namespace, hub and client; repeated ones are limited."""
 
 import logging
 
@@ -21,7 +21,7 @@ def write(refusals: RefusalLog, refusal: Refusal | None = None, hub: str = "orde
 
 
 def test_line_names_namespace_hub_client_and_reason(lines: pytest.LogCaptureFixture) -> None:
-    """In the text and as fields of a JSON line."""
+    """They are in the text, and fields of a JSON line."""
     write(RefusalLog())
 
     [record] = lines.records
@@ -35,7 +35,7 @@ def test_line_names_namespace_hub_client_and_reason(lines: pytest.LogCaptureFixt
 def test_repeated_refusal_is_counted_and_others_are_written(
     lines: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One client's error hides neither another client's nor another error; the count is logged later."""
+    """The error of one client hides neither another client's nor another error; the count is logged later."""
     now = [100.0]
     monkeypatch.setattr("hubmere.endpoints.refusal_log.time.monotonic", lambda: now[0])
     refusals = RefusalLog()
@@ -52,8 +52,8 @@ def test_repeated_refusal_is_counted_and_others_are_written(
     assert lines.records[-1].getMessage().endswith(f"({50 - LINES_PER_INTERVAL} more like this were not logged)")
 
 
-def test_names_of_clients_stay_on_one_line_and_in_bounds(lines: pytest.LogCaptureFixture) -> None:
-    """A hub's name comes from the client."""
+def test_names_from_clients_are_one_line_of_limited_length(lines: pytest.LogCaptureFixture) -> None:
+    """The name of a hub comes from the client."""
     refusals = RefusalLog()
     write(refusals, hub="a\nhubmere.node: all is well" + "x" * 5000)
     for number in range(MAX_KEYS + 10):

@@ -1,4 +1,4 @@
-"""The certificate of a running node follows its namespaces: real TLS clients against names that came later."""
+"""The certificate of a running node follows its namespaces: real TLS clients with names that were added later."""
 
 import socket
 import ssl
@@ -11,19 +11,19 @@ import pytest
 
 from hubmere.endpoints.certificates import covers, fold_names, server_names
 from hubmere.model.addresses import Addresses
-from hubmere.model.connection_string import ConnectionString
+from hubmere.model.security.connection_string import ConnectionString
 from hubmere.settings import load
 from hubmere.settings.problems import BadSettings
 from hubmere.testing import Node
 
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 NAMESPACES = "/subscriptions/0/resourceGroups/hubmere/providers/Microsoft.EventHub/namespaces"
 SERVICES = ("amqps", "kafkas", "https")
 
 
 @pytest.fixture(params=[(), ("events.example.org",), ("*.example.org",), ("*.example",)], ids=str)
 def node(request: pytest.FixtureRequest) -> Iterator[Node]:
-    """Nodes whose names are of every form."""
+    """Nodes with every form of host name."""
     with Node(hubs=["orders"], settings={"memory": True, "hostname": request.param}) as node:
         yield node
 
@@ -36,14 +36,14 @@ def port_of(node: Node, service: str) -> int:
 
 
 def shake_hands(node: Node, service: str, name: str) -> ssl.SSLSocket:
-    """A verified connection to a port under a name, whatever the name system says of it."""
+    """A verified connection to a port under a name, independent of DNS."""
     context = ssl.create_default_context(cafile=node.ca_file)
     plain = socket.create_connection(("127.0.0.1", port_of(node, service)), timeout=PATIENCE_S)
     return context.wrap_socket(plain, server_hostname=name)
 
 
 def host_of(node: Node, namespace: str) -> str:
-    """The name in the connection string of a namespace."""
+    """The host name in the connection string of a namespace."""
     keys = manage(node, "POST", f"{namespace}/authorizationRules/RootManageSharedAccessKey/listKeys")
     return ConnectionString.parse(keys["primaryConnectionString"]).host
 
@@ -76,15 +76,15 @@ def test_certificate_covers_the_name_of_a_namespace_that_was_created_at_run_time
 
 
 def test_certificate_covers_an_alias_that_was_created_at_run_time() -> None:
-    """Clients that use the alias of geo-disaster recovery are clients of TLS as well."""
+    """Clients that use the alias of geo-disaster recovery use TLS too."""
     with Node(hubs=["orders"], settings={"memory": True}) as node:
         manage(node, "PUT", f"{node.namespace}/disasterRecoveryConfigs/shop-events", {"properties": {}})
 
         shake_hands(node, "amqps", "shop-events.localhost").close()
 
 
-def test_name_of_nobody_is_not_covered(node: Node) -> None:
-    """Whoever asks for any name must not make the node sign certificates."""
+def test_unknown_name_is_not_covered(node: Node) -> None:
+    """A client that asks for a name must not make the node sign a certificate."""
     name = f"nobody.{node.namespace}.example.net"
 
     with pytest.raises(ssl.SSLCertVerificationError):
@@ -106,7 +106,7 @@ def test_name_of_nobody_is_not_covered(node: Node) -> None:
 def test_every_namespace_has_a_name_that_the_certificate_covers(
     hostnames: tuple[str, ...], own: str, second: str
 ) -> None:
-    """Connection strings and certificates are made from the same settings."""
+    """Connection strings and certificates use the same settings."""
     addresses = Addresses(namespace="first", hostnames=hostnames)
 
     names = fold_names(server_names(hostnames, ["first", "second"], "machine"))
@@ -127,13 +127,13 @@ def test_every_namespace_has_a_name_that_the_certificate_covers(
         ("exact.single", True),
     ],
 )
-def test_wildcard_stands_for_one_label_with_two_behind_it(name: str, is_covered: bool) -> None:
-    """As OpenSSL reads it; a name that only others accept must be listed."""
+def test_wildcard_matches_one_label_and_needs_two_more(name: str, is_covered: bool) -> None:
+    """This is OpenSSL's rule; other names must be listed."""
     assert covers(fold_names(("*.Example.org", "*.single", "exact.single")), name) is is_covered
 
 
 @pytest.mark.parametrize("text", ["*.", "*.*.example", "*example", "a.*.example", "*.10.0.0.1", "*"])
-def test_pattern_that_is_no_domain_is_refused(text: str) -> None:
-    """One star, in front."""
+def test_invalid_wildcard_is_refused(text: str) -> None:
+    """There may be one star, at the beginning."""
     with pytest.raises(BadSettings):
         load({"hostname": [text]}, {})

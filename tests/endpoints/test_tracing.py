@@ -1,4 +1,4 @@
-"""Spans of what events and managers do, received by a real OTLP receiver from a real node."""
+"""Spans of publications, deliveries and management, received by a real OTLP receiver from a real node."""
 
 import subprocess
 import sys
@@ -13,8 +13,8 @@ from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerCl
 from confluent_kafka import Producer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from hubmere.model.connection_string import ConnectionString
-from hubmere.model.sas import make_token
+from hubmere.model.security.connection_string import ConnectionString
+from hubmere.model.security.sas import make_token
 from hubmere.testing import Node
 
 _TRACE = "0af7651916cd43dd8448eb211c80319{}"
@@ -27,7 +27,7 @@ def a_context(number: int, flags: str = "01") -> str:
 
 
 class Collector:
-    """An OTLP receiver: keeps every span that it is sent."""
+    """An OTLP receiver that stores every span."""
 
     def __init__(self) -> None:
         self.spans: list[Any] = []
@@ -59,7 +59,7 @@ class Collector:
         self._server.server_close()
 
     def named(self, name: str, number: int) -> list[Any]:
-        """The spans of a name in a trace."""
+        """The spans with a name in a trace."""
         trace_id = bytes.fromhex(_TRACE.format(number))
         return [span for span in self.spans if span.name == name and span.trace_id == trace_id]
 
@@ -84,7 +84,7 @@ def published_over_amqp(node: Node, *contexts: str | None) -> None:
 
 
 def read_over_amqp(node: Node, count: int) -> None:
-    """Read so many events of the first partition."""
+    """Read a number of events of the first partition."""
     client = EventHubConsumerClient.from_connection_string(
         node.emulator_connection_string, "$Default", eventhub_name="orders"
     )
@@ -109,7 +109,7 @@ def published_over_kafka(node: Node, context: str) -> None:
         }
     )
     producer.produce("orders", b"x", headers={"traceparent": context.encode()})
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def published_over_http(node: Node, context: str) -> None:
@@ -129,8 +129,8 @@ def managed(node: Node, context: str) -> int:
 
 
 @pytest.mark.foreign
-def test_traces_of_clients_go_on_in_the_node(collector: Collector) -> None:
-    """Over every protocol, in and out, below the client's own span; what carries no trace makes no span."""
+def test_node_continues_the_traces_of_clients(collector: Collector) -> None:
+    """This covers every protocol in both directions, below the client's span; events without a trace have no span."""
     with Node(hubs=["orders"], settings={"memory": True, "otlp_endpoint": collector.url}) as node:
         published_over_amqp(node, a_context(1), None)
         published_over_amqp(node, a_context(2), a_context(3))
@@ -160,7 +160,7 @@ def test_traces_of_clients_go_on_in_the_node(collector: Collector) -> None:
     ] == "HubNotFound"
 
 
-def test_node_stops_although_the_collector_is_away() -> None:
+def test_node_stops_while_the_collector_is_unreachable() -> None:
     """Spans are exported in the background; no request waits for them."""
     with Node(hubs=["orders"], settings={"memory": True, "otlp_endpoint": "http://127.0.0.1:9"}) as node:
         published_over_http(node, a_context(1))
@@ -170,8 +170,8 @@ def test_node_stops_although_the_collector_is_away() -> None:
         assert "Traceback" not in node.logs()
 
 
-def test_node_without_a_collector_loads_nothing_of_it() -> None:
-    """Off is the default, and has no cost."""
+def test_node_without_a_collector_does_not_load_the_library() -> None:
+    """Tracing is off by default, and then has no cost."""
     code = (
         "import sys, hubmere.node.node; print([name for name in sys.modules if name.startswith('opentelemetry.sdk')])"
     )

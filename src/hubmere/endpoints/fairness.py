@@ -12,12 +12,23 @@ rule here is the same for every protocol:
 
 The time is processor time, so that a busy machine does not look like an expensive client. Small reads are not measured:
 one of them per turn is always cheap, and libuv continues with other sockets after it.
+
+Small reads of many connections are expensive together: all members of all groups join at once after a network failure.
+`LoopTurn` bounds the time for all connections:
+
+1. When the reads of a turn have taken `READ_SECONDS`, the bytes of further reads are held, which costs microseconds.
+   Those of clients that can wait, because they sign in or join groups, are held after `PATIENT_READ_SECONDS`.
+2. The next turn begins with held reads, for `HELD_SECONDS`, and then reads sockets again, so that a client with a new
+   request does not wait for all that are held.
+3. Held reads of clients that publish or read come before those of clients that can wait, but some of these are handled
+   in each turn, too.
 """
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 # Processor time of one connection per loop turn. A request of another client takes about three turns, so a flood delays
 # it by about three times this.
@@ -35,6 +46,78 @@ MAX_COSTLY_BYTES: Final = 64 * 1024
 _COSTLY: Final = 5
 # The largest piece for the parser of a text protocol.
 MAX_PARSED_BYTES: Final = 16 * 1024
+
+# Time for the reads of one turn: 500 small publications, which are cheaper together.
+READ_SECONDS: Final = 0.010
+PATIENT_READ_SECONDS: Final = 0.004
+# Time for reads that were held in earlier turns.
+HELD_SECONDS: Final = 0.002
+# Held reads of each kind that are handled in a turn at least.
+MIN_HELD_READS: Final = 4
+# A turn with fewer reads is not measured.
+UNMEASURED_READS: Final = 4
+
+
+class Reader(Protocol):
+    """A connection that reads."""
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether the connection may be served after others."""
+
+    def handle_held(self) -> None:
+        """Handle the bytes of the held read."""
+
+
+class LoopTurn:
+    """The reads of all connections in one turn of the loop. Thread rule: the node's loop only.
+
+    A turn is measured from its fourth read on: the end of a turn is a call in the next one, which few reads do not pay.
+    """
+
+    __slots__ = ("_began", "_count", "_is_scheduled", "_loop", "_patient", "_urgent")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._count = 0
+        self._began = 0.0
+        self._is_scheduled = False
+        self._urgent: deque[Reader] = deque()
+        self._patient: deque[Reader] = deque()
+
+    def has_time(self, reader: Reader) -> bool:
+        """Whether a read of a connection is handled in this turn."""
+        self._count += 1
+        if self._count < UNMEASURED_READS:
+            return True
+        if self._count == UNMEASURED_READS:
+            self._began = time.monotonic()
+            self._schedule()
+        took_s = time.monotonic() - self._began
+        return took_s < PATIENT_READ_SECONDS or (took_s < READ_SECONDS and not reader.can_wait)
+
+    def hold(self, reader: Reader) -> None:
+        """Handle the last read of a connection in one of the next turns."""
+        (self._patient if reader.can_wait else self._urgent).append(reader)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._begin)
+
+    def _begin(self) -> None:
+        """Begin a turn with held reads."""
+        self._is_scheduled = False
+        self._count = 0
+        until = time.monotonic() + HELD_SECONDS
+        for queue in (self._urgent, self._patient):
+            count = 0
+            while queue and (count < MIN_HELD_READS or time.monotonic() < until):
+                queue.popleft().handle_held()
+                count += 1
+        if self._urgent or self._patient:
+            self._schedule()
 
 
 class LoopShare:

@@ -11,6 +11,7 @@ from functools import partial
 
 from hubmere.endpoints.acceptor import BACKLOG, TlsAcceptor
 from hubmere.endpoints.connections import ConnectionLimits
+from hubmere.endpoints.fairness import LoopTurn
 from hubmere.endpoints.stream import Stream, StreamSession
 
 # Time for a client to complete its TLS handshake.
@@ -68,6 +69,7 @@ class Listener:
     def __init__(self, limits: ConnectionLimits, *, handshake_timeout_s: float = _HANDSHAKE_SECONDS) -> None:
         self._limits = limits
         self._handshake_timeout_s = handshake_timeout_s
+        self._turn = LoopTurn()
         self._servers: list[asyncio.Server | TlsAcceptor] = []
 
     async def serve(
@@ -81,7 +83,7 @@ class Listener:
         """Accept connections on a bound socket; `protocol` is the one whose share of the connections they use."""
 
         def make_stream() -> Stream:
-            return Stream(self._limits, make_session, protocol)
+            return Stream(self._limits, make_session, self._turn, protocol)
 
         if tls is None:
             loop = asyncio.get_running_loop()

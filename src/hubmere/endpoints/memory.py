@@ -228,7 +228,7 @@ class MemoryBudget:
         for account in order:
             if not self.is_tight:
                 return
-            log.warning("refused a holder of %d bytes: %s", account.held_bytes, why)
+            log.warning("refused a connection that holds %d bytes: %s", account.held_bytes, why)
             self._on_refused()
             account.refuse(why)
 

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from hubmere.endpoints.issuer_keys import DISCOVERY, FETCH_SECONDS, FetchFailed, get, post_form
 from hubmere.model.clock import Clock
-from hubmere.model.sign_in import SignInFailed, SignInTokens
+from hubmere.model.security.sign_in import SignInFailed, SignInTokens
 
 log = logging.getLogger("hubmere.identity")
 
@@ -38,7 +38,7 @@ class ProviderSettings:
 
 
 class OpenIdProvider:
-    """One provider (`model.sign_in.SignInProvider`). Thread rule: the node's loop only."""
+    """One provider (`model.security.sign_in.SignInProvider`). Thread rule: the node's loop only."""
 
     def __init__(self, settings: ProviderSettings, clock: Clock) -> None:
         self._settings = settings
@@ -78,17 +78,29 @@ class OpenIdProvider:
             "client_id": self.client_id,
             "code_verifier": verifier,
         }
+        answer = await self._request_tokens(form, "the authorization code")
+        tokens = [_token(answer, name) for name in ("access_token", "id_token")]
+        if not all(tokens):
+            raise self._report_failure("its answer has no access token and ID token; the scopes must contain openid")
+        return SignInTokens(access_token=tokens[0], id_token=tokens[1], refresh_token=_token(answer, "refresh_token"))
+
+    async def refresh(self, refresh_token: str) -> SignInTokens:
+        """Exchange a refresh token for another access token."""
+        form = {"grant_type": "refresh_token", "refresh_token": refresh_token, "client_id": self.client_id}
+        answer = await self._request_tokens(form, "the refresh token")
+        if not (access_token := _token(answer, "access_token")):
+            raise self._report_failure("its answer to a refresh token has no access token")
+        return SignInTokens(access_token=access_token, id_token="", refresh_token=_token(answer, "refresh_token"))
+
+    async def _request_tokens(self, form: dict[str, str], what: str) -> Mapping[str, Any]:
         if self._settings.client_secret:
             form["client_secret"] = self._settings.client_secret
         endpoint = await self._endpoint("token_endpoint")
         status, body = await self._ask(post_form, endpoint, form, self._settings.ca_file)
         answer = _read_object(body)
         if status != _OK:
-            raise self._failed(f"it refused the authorization code ({_error_of(answer)})")
-        tokens = [answer.get(name) for name in ("access_token", "id_token")]
-        if not all(isinstance(token, str) and 0 < len(token) <= _MAX_TOKEN_CHARACTERS for token in tokens):
-            raise self._failed("its answer has no access token and ID token; the scopes must contain openid")
-        return SignInTokens(access_token=str(tokens[0]), id_token=str(tokens[1]))
+            raise self._report_failure(f"it refused {what} ({_error_of(answer)})")
+        return answer
 
     async def _endpoint(self, name: str) -> str:
         now = self._clock.monotonic()
@@ -96,11 +108,11 @@ class OpenIdProvider:
             url = self.issuer.rstrip("/") + DISCOVERY
             document = _read_object(await self._ask(get, url, self._settings.ca_file))
             if document.get("issuer") != self.issuer:
-                raise self._failed("its discovery document names another issuer")
+                raise self._report_failure("its discovery document names another issuer")
             self._document, self._read_at = document, now
         endpoint = self._document.get(name)
         if not isinstance(endpoint, str) or not self._is_protected(endpoint):
-            raise self._failed(f"its discovery document has no {name} with an https address")
+            raise self._report_failure(f"its discovery document has no {name} with an https address")
         return endpoint
 
     def _is_protected(self, url: str) -> bool:
@@ -113,13 +125,19 @@ class OpenIdProvider:
             async with asyncio.timeout(FETCH_SECONDS):
                 return await asyncio.to_thread(ask, *arguments)
         except FetchFailed as why:
-            raise self._failed(str(why)) from why
+            raise self._report_failure(str(why)) from why
         except TimeoutError:
-            raise self._failed(f"it does not answer within {FETCH_SECONDS:g} s") from None
+            raise self._report_failure(f"it does not answer within {FETCH_SECONDS:g} s") from None
 
-    def _failed(self, why: str) -> SignInFailed:
+    def _report_failure(self, why: str) -> SignInFailed:
         log.warning("nobody can sign in at %s: %s", self.issuer, why)
         return SignInFailed(f"Signing in at {self.name} is not possible: {why}. Try again, or ask your administrator.")
+
+
+def _token(answer: Mapping[str, Any], name: str) -> str:
+    """A token in an answer; empty if there is none, or if it is too long to be one."""
+    token = answer.get(name)
+    return token if isinstance(token, str) and len(token) <= _MAX_TOKEN_CHARACTERS else ""
 
 
 def _read_object(body: bytes) -> Mapping[str, Any]:

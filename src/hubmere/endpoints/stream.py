@@ -3,7 +3,7 @@
 A `Session` implements one protocol for one connection. It writes to a `Wire`, which is a TCP socket, a TLS socket or a
 WebSocket, and does not use asyncio. Everything of one connection runs on the node's loop, in calls made by this
 module. An exception that escapes a session ends that connection and no other. Each connection has a bounded share of
-every loop turn (`fairness`).
+every loop turn, and so have all connections together (`fairness`).
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
-from hubmere.endpoints.fairness import MAX_COSTLY_BYTES, UNMEASURED_BYTES, LoopShare
+from hubmere.endpoints.fairness import MAX_COSTLY_BYTES, UNMEASURED_BYTES, LoopShare, LoopTurn
 
 log = logging.getLogger("hubmere.connection")
 
@@ -25,6 +25,8 @@ READ_BYTES: Final = 256 * 1024
 LINGER_SECONDS: Final = 30.0
 # Read buffer that all connections share; bytes in it are copied before the next read.
 SCRATCH: Final = memoryview(bytearray(READ_BYTES))
+# A connection of which more bytes are held for a later turn is not read meanwhile.
+MAX_HELD_BYTES: Final = 4096
 
 
 class Wire(Protocol):
@@ -100,6 +102,10 @@ class Session(Protocol):
 class StreamSession(Session, Protocol):
     """A session that provides the buffers for reads from a socket."""
 
+    @property
+    def can_wait(self) -> bool:
+        """Whether the session may be served after others when a turn of the loop has too much work."""
+
     def get_buffer(self) -> memoryview:
         """Buffer for the next read: `SCRATCH`, or one that the session owns."""
 
@@ -122,20 +128,26 @@ class Stream(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_buffer_bytes",
+        "_held",
+        "_is_held",
         "_is_paused",
+        "_is_shared_buffer",
         "_is_waiting_for_turn",
         "_loop",
         "_make_session",
         "_registry",
         "_share",
         "_transport",
+        "_turn",
         "is_writable",
         "peer",
         "protocol",
         "session",
     )
 
-    def __init__(self, registry: Registry, make_session: Callable[[], StreamSession], protocol: str = "") -> None:
+    def __init__(
+        self, registry: Registry, make_session: Callable[[], StreamSession], turn: LoopTurn, protocol: str = ""
+    ) -> None:
         # The protocol whose share of the connections it uses, and the client's network address without its port.
         self.protocol = protocol
         self.peer = ""
@@ -144,7 +156,12 @@ class Stream(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._share = LoopShare(MAX_COSTLY_BYTES)
+        self._turn = turn
         self._buffer_bytes = 0
+        self._is_shared_buffer = True
+        # Bytes that were read and wait for a later turn, and whether they are in the queue of that turn.
+        self._held = b""
+        self._is_held = False
         # Reasons not to read: the session has paused reading, or the share of this turn is used up.
         self._is_paused = False
         self._is_waiting_for_turn = False
@@ -172,12 +189,16 @@ class Stream(asyncio.BufferedProtocol):
         buffer = SCRATCH if self.session is None else self.session.get_buffer()
         if buffer is SCRATCH and self._share.piece_bytes < READ_BYTES:
             buffer = SCRATCH[: self._share.piece_bytes]
+        self._is_shared_buffer = buffer.obj is SCRATCH.obj
         self._buffer_bytes = len(buffer)
         return buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes from the client."""
         if self.session is None:
+            return
+        if (self._held or not self._turn.has_time(self)) and self._is_shared_buffer:
+            self._hold(bytes(SCRATCH[:nbytes]))
             return
         is_measured = nbytes > UNMEASURED_BYTES or nbytes == self._buffer_bytes
         began = time.thread_time() if is_measured else 0.0
@@ -191,6 +212,30 @@ class Stream(asyncio.BufferedProtocol):
                 self._wait_for_turn()
             elif nbytes < self._buffer_bytes:
                 self._share.end_turn()
+
+    def _hold(self, data: bytes) -> None:
+        """Keep a read for a later turn."""
+        self._held += data
+        if not self._is_held:
+            self._is_held = True
+            self._turn.hold(self)
+        if len(self._held) > MAX_HELD_BYTES:
+            self._wait_for_turn()
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether the session may be served after others."""
+        return self.session is not None and self.session.can_wait
+
+    def handle_held(self) -> None:
+        """Handle a held read, unless the session has paused reading: then when it resumes."""
+        self._is_held = False
+        if self._held and not self._is_paused and self.session is not None:
+            data, self._held = self._held, b""
+            try:
+                self.session.on_data(data)
+            except Exception:  # noqa: BLE001 - the top of a connection: log, and end this one only
+                self._on_failure()
 
     def _wait_for_turn(self) -> None:
         """Read nothing more in this turn of the loop."""
@@ -216,10 +261,12 @@ class Stream(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """Close a connection whose peer has closed its side."""
+        self.handle_held()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone."""
+        """The socket is gone; the client has sent what is held, and may not wait for an answer."""
+        self.handle_held()
         session, self.session = self.session, None
         if session is not None:
             self._registry.forget(self)
@@ -271,6 +318,9 @@ class Stream(asyncio.BufferedProtocol):
     def resume_reading(self) -> None:
         """Read from the client again, in this connection's next turn."""
         self._is_paused = False
+        if self._held and not self._is_held:
+            self._is_held = True
+            self._turn.hold(self)
         if self._transport is None or self._is_waiting_for_turn:
             return
         if not self._transport.is_closing() and not self._transport.is_reading():

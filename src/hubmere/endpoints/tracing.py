@@ -38,7 +38,7 @@ _SYSTEM = {"messaging.system": "eventhubs"}
 
 
 class Spans:
-    """Creates and exports the spans of a node (`broker.tracing.Tracer`). Thread rule: the loop's; `close`: any."""
+    """Creates and exports the spans of a node (`broker.monitoring.tracing`). Thread rule: the loop's; `close`: any."""
 
     def __init__(self, exporter: SpanExporter, namespace: str) -> None:
         resource = Resource.create(
@@ -68,12 +68,12 @@ class Spans:
         span.set_attribute("messaging.operation.type", "publish")
         span.set_attribute("messaging.batch.message_count", count)
 
-        def ended(error: Exception | None) -> None:
+        def on_end(error: Exception | None) -> None:
             _end(span, error)
 
-        return ended
+        return on_end
 
-    def delivered(
+    def record_delivery(
         self,
         namespace: str,
         hub: str,

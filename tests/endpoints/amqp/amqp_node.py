@@ -14,10 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from hubmere.broker.access import Access, host_names
+from hubmere.broker.access.authentication import Access, host_names
 from hubmere.broker.broker import Broker
-from hubmere.broker.live import LiveHub
-from hubmere.broker.management.manager import Actor, Done, Manager
+from hubmere.broker.hubs.live import LiveHub
+from hubmere.broker.management.manager import Actor, Manager, OnDone
 from hubmere.endpoints.amqp.endpoint import AmqpEndpoint
 from hubmere.endpoints.connections import ConnectionLimits
 from hubmere.endpoints.listener import Listener, bind
@@ -91,7 +91,7 @@ class AmqpNode:
         self.stop()
 
     def stop(self) -> None:
-        """Stop as a node stops: close every connection, then the store."""
+        """Stop like a node: close every connection, then the store."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join(_START_SECONDS)
@@ -113,7 +113,7 @@ class AmqpNode:
             may_go.set()
 
     def call(self, work: Callable[[], T]) -> T:
-        """Run something on the node's thread."""
+        """Run a function on the node's thread."""
         result: Future[T] = Future()
 
         def run() -> None:
@@ -139,7 +139,7 @@ class AmqpNode:
         namespace = self.broker._namespace(NAMESPACE).entity
         return self.broker.entities.rule(namespace, name)
 
-    def manage(self, work: Callable[[Manager, Actor, Done], object]) -> None:
+    def manage(self, work: Callable[[Manager, Actor, OnDone], object]) -> None:
         """Make a change with the manager, and wait until it is durable."""
         finished: Future[None] = Future()
 
@@ -151,7 +151,7 @@ class AmqpNode:
         finished.result(_START_SECONDS)
 
     def add_rule(self, name: str, *rights: str) -> str:
-        """Make a rule on the namespace; its connection string for emulator clients."""
+        """Create a rule on the namespace; returns its connection string for clients in emulator mode."""
         wanted = Rights.parse(rights)
         self.manage(
             lambda manager, actor, done: manager.write_rule(NAMESPACE, None, rule_name(name), wanted, actor, done)
@@ -159,7 +159,7 @@ class AmqpNode:
         return self.connection_string(name, self.rule(name).primary_key)
 
     def add_hub(self, name: str, partitions: int) -> None:
-        """Make a hub while the node runs."""
+        """Create a hub while the node runs."""
         spec = HubSpec(partition_count=partitions)
         self.manage(lambda manager, actor, done: manager.create_hub(NAMESPACE, hub_name(name), spec, actor, done))
         group = group_name("second")

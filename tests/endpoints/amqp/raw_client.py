@@ -1,6 +1,6 @@
 """A blocking AMQP client on our own engine, for tests that check single frames.
 
-It waits for signals with a deadline and never sleeps. Deliberately bare: a test says itself what it attaches and sends.
+It waits for signals with a deadline and never sleeps. It does nothing by itself: a test attaches and sends explicitly.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from endpoints.amqp.amqp_node import AmqpNode
-from hubmere.model.sas import make_token
+from hubmere.model.security.sas import make_token
 from hubmere.wire.amqp import ClientCredentials, Connection, EngineOptions, Link, Role, Session
 from hubmere.wire.amqp.codec.message import AmqpValue, Message, read_message, write_message
 from hubmere.wire.amqp.codec.performatives import Attach, Properties, Rejected, Source, Target
@@ -50,7 +50,7 @@ class Refused(Exception):
 
 
 class RawClient:
-    """One connection to a node."""
+    """One connection to a node; `stream` is used instead of a connection to its AMQP port."""
 
     def __init__(
         self,
@@ -63,6 +63,7 @@ class RawClient:
         idle_timeout_ms: int = 0,
         incoming_window: int = 5000,
         begins: bool = True,
+        stream: socket.socket | None = None,
     ) -> None:
         options = EngineOptions(
             container_id="raw",
@@ -74,7 +75,7 @@ class RawClient:
         )
         self._node = node
         self._begins = begins
-        self.socket = socket.create_connection(("127.0.0.1", node.port), WAIT_SECONDS)
+        self.socket = stream or socket.create_connection(("127.0.0.1", node.port), WAIT_SECONDS)
         self.engine = Connection(Role.CLIENT, options, time.monotonic())
         self.transcript = bytearray()
         self._signals: deque[Signal] = deque()
@@ -102,7 +103,7 @@ class RawClient:
     # --- bytes
 
     def flush(self) -> None:
-        """Write what the engine has queued."""
+        """Send the bytes that the engine has queued."""
         data = self.engine.data_to_send()
         if data:
             self.socket.sendall(data)
@@ -129,7 +130,7 @@ class RawClient:
                 pass
 
     def expect(self, kind: type[S], where: Callable[[S], bool] = lambda _: True, *, seconds: float = WAIT_SECONDS) -> S:
-        """The first signal of a kind; others stay for later."""
+        """The first signal of a kind; other signals are kept for later."""
         deadline = time.monotonic() + seconds
         seen = 0
         while True:
@@ -144,7 +145,7 @@ class RawClient:
                 raise AssertionError(f"no {kind.__name__} came; {list(self._signals)}")
 
     def pending(self, kind: type[S]) -> list[S]:
-        """Signals of a kind that are here already; takes them."""
+        """Take all received signals of a kind."""
         found = [signal for signal in self._signals if isinstance(signal, kind)]
         self._signals = deque(signal for signal in self._signals if not isinstance(signal, kind))
         return cast("list[S]", found)
@@ -157,7 +158,7 @@ class RawClient:
         return session
 
     def attach(self, name: str | None = None, *, session: Session | None = None, **terms: Any) -> tuple[Link, Attach]:
-        """Attach a link and wait for the answer; `Refused` when it is a refusal."""
+        """Attach a link and wait for the answer; raises `Refused` for a refusal."""
         link = (session or self._session).attach(name or uuid.uuid4().hex, **terms)
         answer = self.expect(LinkAttached, lambda signal: signal.link is link).attach
         if answer.source is None or answer.target is None:
@@ -165,13 +166,13 @@ class RawClient:
         return link, answer
 
     def detached(self, link: Link) -> Refused:
-        """Wait until the server detaches a link; why it did."""
+        """Wait until the server detaches a link; returns the reason."""
         error = self.expect(LinkDetached, lambda signal: signal.link is link).error
         assert error is not None
         return Refused(error.condition, error.description or "")
 
     def closed(self) -> Refused:
-        """Wait until the server closes the connection; why it did."""
+        """Wait until the server closes the connection; returns the reason."""
         signal = self.expect(ConnectionClosed)
         assert signal.error is not None
         return Refused(signal.error.condition, signal.error.description or "")
@@ -197,7 +198,7 @@ class RawClient:
     # --- tokens
 
     def authorize(self, path: str = "", *, rule: str = "RootManageSharedAccessKey", seconds: float = 3600) -> None:
-        """Put a good token for a path of the namespace."""
+        """Put a valid token for a path of the namespace."""
         status, description = self.put_token(path, self.token(path, rule=rule, seconds=seconds))
         assert status == 202, description
 
@@ -226,7 +227,7 @@ class RawClient:
         message_id: Value = "1",
         reply_to: str | None = None,
     ) -> Message:
-        """A request to a service node and its reply; the links are made once."""
+        """Send a request to a service node and return its reply; the links are created once."""
         if node not in self._requests:
             receiver, _ = self.attach(is_sender=False, source=Source(address=node), target=Target(address=f"to-{node}"))
             receiver.grant(100)
@@ -245,7 +246,7 @@ class RawClient:
     # --- events
 
     def send(self, link: Link, *payloads: bytes, message_format: int = 0, settled: bool = False) -> list[int]:
-        """Send without waiting for outcomes; the delivery-ids."""
+        """Send without waiting for outcomes; returns the delivery-ids."""
         ids = []
         for payload in payloads:
             self.await_window(link)
@@ -260,7 +261,7 @@ class RawClient:
             assert self.poll(), "the server gives no credit"
 
     def outcomes(self, ids: list[int]) -> dict[int, Any]:
-        """The state of every delivery, once the server has settled all."""
+        """The outcome of every delivery, when the server has settled all of them."""
         states: dict[int, Any] = {}
         wanted = frozenset(ids)
         while len(states) < len(ids):
@@ -271,12 +272,12 @@ class RawClient:
         return states
 
     def publish(self, link: Link, *payloads: bytes, message_format: int = 0) -> None:
-        """Send and insist on being accepted."""
+        """Send, and check that everything is accepted."""
         for state in self.outcomes(self.send(link, *payloads, message_format=message_format)).values():
             assert not isinstance(state, Rejected), state
 
     def receive(self, link: Link, count: int, *, credit: int | None = None) -> list[Message]:
-        """So many events of a link, opened; grants the credit for them."""
+        """Grant credit and receive a number of events, decoded."""
         if credit is None or credit > 0:
             link.grant(count if credit is None else credit)
         payloads: list[memoryview | bytes] = []

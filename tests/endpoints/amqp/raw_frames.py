@@ -1,4 +1,4 @@
-"""Frames as bytes: cut them out of a stream and look at how they are written, without any codec."""
+"""Frames as bytes: split them from a stream and check their encoding, without a codec."""
 
 import socket
 import struct
@@ -11,7 +11,7 @@ AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x10, 0x19)
 SASL_MECHANISMS, SASL_OUTCOME = 0x40, 0x44
 
-# How many fields each performative has (AMQP 1.0, 2.7 and 5.3.3).
+# The number of fields of each performative (AMQP 1.0, 2.7 and 5.3.3).
 FIELDS = {
     OPEN: 10,
     BEGIN: 8,
@@ -28,7 +28,7 @@ FIELDS = {
 
 
 class RawFrame(NamedTuple):
-    """One frame with a performative; `code` and `fields` are read from fixed places."""
+    """One frame with a performative; `code` and `fields` are read from fixed positions."""
 
     channel: int
     code: int
@@ -58,7 +58,7 @@ def _frame(channel: int, body: bytes) -> RawFrame:
 
 
 def read_until(connection: socket.socket, *codes: int) -> bytes:
-    """Everything up to and with the last of some performatives, in this order."""
+    """Read until some performatives have arrived in this order; returns all bytes."""
     data = b""
     while True:
         seen = [frame.code for frame in frames_of(_whole(data))]
@@ -70,7 +70,7 @@ def read_until(connection: socket.socket, *codes: int) -> bytes:
 
 
 def read_to_end(connection: socket.socket) -> bytes:
-    """Everything until the server closes."""
+    """Read everything until the server closes."""
     data = b""
     while piece := connection.recv(65536):
         data += piece

@@ -1,4 +1,4 @@
-"""Who gets a connection at all: namespaces by host name, network rules, the tier's number of connections."""
+"""Which connections are accepted: namespaces by host name, network rules, and the connection limit of the tier."""
 
 import ssl
 from datetime import UTC, datetime
@@ -17,8 +17,8 @@ from hubmere.model.tier import LimitsBook
 from hubmere.wire.amqp import ClientCredentials
 
 
-def test_the_host_name_decides_the_namespace(node: AmqpNode) -> None:
-    """Two namespaces on one port: each host name leads to the hubs of its own."""
+def test_host_name_selects_the_namespace(node: AmqpNode) -> None:
+    """Two namespaces share one port: each host name gives access to the hubs of its own namespace."""
     other = namespace_name("other-space")
     node.manage(lambda manager, actor, done: manager.create_namespace(other, NamespaceSpec(), actor, done))
     spec = HubSpec(partition_count=1)
@@ -34,8 +34,8 @@ def test_the_host_name_decides_the_namespace(node: AmqpNode) -> None:
     assert refused.value.condition == "amqp:not-found"
 
 
-def test_a_key_of_one_namespace_opens_nothing_in_another(node: AmqpNode) -> None:
-    """Signing in under one host name and opening under another gains nothing."""
+def test_key_of_one_namespace_is_refused_in_another(node: AmqpNode) -> None:
+    """Signing in under one host name and opening under another does not help."""
     other = namespace_name("other-space")
     node.manage(lambda manager, actor, done: manager.create_namespace(other, NamespaceSpec(), actor, done))
 
@@ -46,7 +46,7 @@ def test_a_key_of_one_namespace_opens_nothing_in_another(node: AmqpNode) -> None
     assert text.startswith("InvalidSignature")
 
 
-def test_an_address_that_is_not_let_in_loses_its_connection(node: AmqpNode) -> None:
+def test_connection_from_a_denied_address_is_closed(node: AmqpNode) -> None:
     """Network rules are checked before any credential, also before PLAIN."""
     rules = NetworkRuleSet(default_action=DefaultAction.DENY, ip_masks=("10.1.2.0/24",))
     node.manage(lambda manager, actor, done: manager.update_network(NAMESPACE, rules, actor, done))
@@ -58,8 +58,8 @@ def test_an_address_that_is_not_let_in_loses_its_connection(node: AmqpNode) -> N
     assert "address is not allowed" in refused.description
 
 
-def test_a_namespace_has_room_for_so_many_connections() -> None:
-    """One more is closed with its reason; a place that becomes free can be taken."""
+def test_connections_of_a_namespace_are_limited() -> None:
+    """One more is closed with a reason; when a connection ends, another one is accepted."""
     book = LimitsBook(overrides={"connections": 2})
     with AmqpNode(book=book) as node, RawClient(node) as first, RawClient(node):
         with RawClient(node, begins=False) as third:
@@ -73,8 +73,8 @@ def test_a_namespace_has_room_for_so_many_connections() -> None:
     assert refused.condition == "amqp:resource-limit-exceeded"
 
 
-def test_external_is_taken_where_tls_insists_on_certificates(tmp_path: Path) -> None:
-    """The listener has checked the certificate; it proves nothing beyond that, so a token is still needed."""
+def test_external_is_accepted_if_tls_requires_certificates(tmp_path: Path) -> None:
+    """The listener has checked the certificate; this gives no rights, so a token is still needed."""
     ca = certificates.build_ca(datetime.now(UTC))
     server = certificates.build_server_certificate(ca, ("localhost",), datetime.now(UTC))
     for name, content in (("ca.pem", ca.certificate), ("server.pem", server.certificate), ("server.key", server.key)):

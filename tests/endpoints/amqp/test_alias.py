@@ -1,4 +1,4 @@
-"""An alias whose primary is on another node: its secondary refuses connections, and takes them after a failover."""
+"""An alias whose primary is on another node: the secondary refuses connections, and accepts them after a failover."""
 
 from endpoints.amqp.amqp_node import AmqpNode
 from endpoints.amqp.raw_client import RawClient
@@ -20,7 +20,7 @@ def _become_secondary(node: AmqpNode) -> None:
 
 
 def test_a_secondary_closes_connections_that_name_the_alias(node: AmqpNode) -> None:
-    """With a condition that clients retry, and a text that says where the alias is."""
+    """The condition is one that clients retry, and the text names the primary."""
     _become_secondary(node)
 
     with RawClient(node, hostname="shop.example.org", begins=False) as client:
@@ -30,8 +30,8 @@ def test_a_secondary_closes_connections_that_name_the_alias(node: AmqpNode) -> N
     assert "served by the namespace 'east-ns'" in refused.description
 
 
-def test_a_secondary_answers_for_the_alias_once_it_was_failed_over(node: AmqpNode) -> None:
-    """The same name, the other node."""
+def test_secondary_serves_the_alias_after_a_failover(node: AmqpNode) -> None:
+    """The same name is now served by the other node."""
     _become_secondary(node)
 
     node.manage(lambda manager, actor, done: manager.fail_over("west-ns", "shop", actor, done))

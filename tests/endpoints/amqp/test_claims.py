@@ -1,4 +1,4 @@
-"""Tokens on the claims node, and what links they allow (reference: AMQP 2, checks 14 to 19 and 45)."""
+"""Tokens on the claims node, and which links they allow (reference: AMQP 2, checks 14 to 19 and 45)."""
 
 import logging
 import time
@@ -14,14 +14,16 @@ from endpoints.amqp.raw_frames import DISPOSITION, TRANSFER, frames_of
 from hubmere.endpoints.amqp.cbs import MAX_LOGGED_REFUSALS
 from hubmere.model.entity import KeyKind, RoleAssignment
 from hubmere.model.names import namespace_name
-from hubmere.model.roles import DATA_SENDER
-from hubmere.model.sas import make_token
+from hubmere.model.security.roles import DATA_SENDER
+from hubmere.model.security.sas import make_token
 from hubmere.wire.amqp import Link
 from hubmere.wire.amqp.codec.message import AmqpValue, Message, read_message, write_message
 from hubmere.wire.amqp.codec.performatives import Properties, Source, Target
 from hubmere.wire.amqp.codec.types import Int, Timestamp, ULong, Value
 from hubmere.wire.amqp.signals import DeliveriesReceived, LinkDetached
 
+# Of a token that expires during the test; on a busy machine the steps before take a second.
+_LIFETIME_S = 4
 PUT = {"operation": "put-token", "type": "servicebus.windows.net:sastoken"}
 
 
@@ -36,7 +38,7 @@ def a_put(client: RawClient, *, path: str = "orders", message_id: Value = "1", r
 
 
 def claims_links(client: RawClient, *, target: str | None = None, name: str | None = None) -> tuple[Link, Link]:
-    """A pair of links to the claims node; credit is the caller's to give."""
+    """A pair of links to the claims node; the caller grants credit."""
     receiver, _ = client.attach(name, is_sender=False, source=Source(address="$cbs"), target=Target(address=target))
     sender = client.sender("$cbs")
     client.await_window(sender)
@@ -46,8 +48,8 @@ def claims_links(client: RawClient, *, target: str | None = None, name: str | No
 @pytest.mark.parametrize(
     "message_id", ["text", ULong(1), uuid.UUID(int=7), b"binary"], ids=lambda value: type(value).__name__
 )
-def test_a_reply_carries_the_request_id_as_it_came(node: AmqpNode, message_id: Value) -> None:
-    """SDKs look the request up by value and type."""
+def test_reply_has_the_message_id_of_the_request_with_its_type(node: AmqpNode, message_id: Value) -> None:
+    """SDKs look up the request by value and type."""
     with RawClient(node) as client:
         sender, receiver = claims_links(client)
         receiver.grant(1)
@@ -68,8 +70,10 @@ def test_a_reply_carries_the_request_id_as_it_came(node: AmqpNode, message_id: V
     [(None, "cbs-receiver", None), (None, "cbs-1234", "cbs-1234"), ("cbs-client-reply-to", "x", "cbs-client-reply-to")],
     ids=["none, as Python", "link name, as JavaScript", "target, as Java"],
 )
-def test_the_reply_finds_its_link(node: AmqpNode, target: str | None, name: str, reply_to: str | None) -> None:
-    """Every SDK names the way back differently."""
+def test_reply_is_sent_on_the_link_that_the_request_names(
+    node: AmqpNode, target: str | None, name: str, reply_to: str | None
+) -> None:
+    """Every SDK names the reply link differently."""
     with RawClient(node) as client:
         other, _ = client.attach("other", is_sender=False, source=Source(address="$management"))
         other.grant(10)
@@ -98,8 +102,8 @@ def test_a_reply_waits_for_credit(node: AmqpNode) -> None:
     assert second.properties.correlation_id == "2"
 
 
-def test_a_reply_is_settled_when_the_receiver_asks_for_it(node: AmqpNode) -> None:
-    """Java and .NET take replies pre-settled, Python and JavaScript do not mind."""
+def test_reply_is_settled_if_the_receiver_asks_for_it(node: AmqpNode) -> None:
+    """Java and .NET expect settled replies; Python and JavaScript accept both."""
     with RawClient(node) as client:
         receiver, answer = client.attach(is_sender=False, source=Source(address="$cbs"), snd_settle_mode=1)
         receiver.grant(1)
@@ -110,8 +114,8 @@ def test_a_reply_is_settled_when_the_receiver_asks_for_it(node: AmqpNode) -> Non
         assert answer.snd_settle_mode == 1
 
 
-def test_a_bad_signature_is_unauthorised(node: AmqpNode) -> None:
-    """The status is an int, the text is the service's."""
+def test_bad_signature_is_unauthorized(node: AmqpNode) -> None:
+    """The status is an int, and the text is that of the service."""
     with RawClient(node) as client:
         bad = make_token("sb://localhost/orders", "RootManageSharedAccessKey", "wrong", expires_at_s=2**40)
 
@@ -120,8 +124,8 @@ def test_a_bad_signature_is_unauthorised(node: AmqpNode) -> None:
     assert (status, text) == (401, "InvalidSignature: The token has an invalid signature.")
 
 
-def test_an_expired_token_is_unauthorised(node: AmqpNode) -> None:
-    """It says when it expired."""
+def test_expired_token_is_unauthorized(node: AmqpNode) -> None:
+    """The text names the expiry."""
     with RawClient(node) as client:
         status, text = client.put_token("orders", client.token("orders", seconds=-60))
 
@@ -129,7 +133,7 @@ def test_an_expired_token_is_unauthorised(node: AmqpNode) -> None:
     assert text.startswith("ExpiredToken:")
 
 
-def test_a_token_for_something_else_is_unauthorised(node: AmqpNode) -> None:
+def test_token_for_another_resource_is_unauthorized(node: AmqpNode) -> None:
     """A token for one hub does not open another."""
     with RawClient(node) as client:
         status, text = client.put_token("orders", client.token("invoices"))
@@ -139,8 +143,8 @@ def test_a_token_for_something_else_is_unauthorised(node: AmqpNode) -> None:
 
 
 @pytest.mark.parametrize("token", ["nonsense", "SharedAccessSignature sr=x", "", Int(5), None])
-def test_a_token_that_cannot_be_read_is_a_bad_request(node: AmqpNode, token: Value) -> None:
-    """Retrying it would never help."""
+def test_unreadable_token_is_a_bad_request(node: AmqpNode, token: Value) -> None:
+    """A retry would never succeed."""
     with RawClient(node) as client:
         status, _ = client.put_token("orders", token)
 
@@ -148,7 +152,7 @@ def test_a_token_that_cannot_be_read_is_a_bad_request(node: AmqpNode, token: Val
 
 
 def test_a_jwt_is_refused_with_a_reason(node: AmqpNode) -> None:
-    """No issuer is configured, and the client should hear just that."""
+    """No issuer is configured, and the client gets this reason."""
     with RawClient(node) as client:
         status, text = client.put_token("orders", "eyJhbGciOi", kind="jwt")
 
@@ -157,7 +161,7 @@ def test_a_jwt_is_refused_with_a_reason(node: AmqpNode) -> None:
 
 
 def test_an_unknown_hub_is_not_found(node: AmqpNode) -> None:
-    """JavaScript, Java and .NET decide by this text that trying again is useless."""
+    """JavaScript, Java and .NET decide by this text that a retry is useless."""
     with RawClient(node) as client:
         status, text = client.put_token("nowhere", client.token(""))
 
@@ -170,7 +174,7 @@ def test_an_unknown_hub_is_not_found(node: AmqpNode) -> None:
 
 
 def test_a_request_is_settled_before_its_reply(node: AmqpNode) -> None:
-    """The order of the service, on both service nodes."""
+    """The order is that of the service, on both service nodes."""
     with RawClient(node) as client:
         client.authorize()
         client.ask("$management", {"operation": "READ", "type": "com.microsoft:eventhub", "name": "orders"})
@@ -180,7 +184,7 @@ def test_a_request_is_settled_before_its_reply(node: AmqpNode) -> None:
 
 
 def test_a_second_sender_to_the_claims_node_is_refused(node: AmqpNode) -> None:
-    """Claims belong to the connection, so one link is enough; after its detach there may be another."""
+    """Claims belong to the connection, so one link is enough; after its detach another one is accepted."""
     with RawClient(node) as client:
         first = client.sender("$cbs")
         with pytest.raises(Refused) as refused:
@@ -193,8 +197,8 @@ def test_a_second_sender_to_the_claims_node_is_refused(node: AmqpNode) -> None:
     assert first.name in refused.value.description
 
 
-def test_a_refused_token_leaves_a_line_without_the_token(node: AmqpNode, caplog: pytest.LogCaptureFixture) -> None:
-    """An operator learns which rule was used for what, from where, and why it was refused; bounded for each link."""
+def test_refused_token_is_logged_without_the_token(node: AmqpNode, caplog: pytest.LogCaptureFixture) -> None:
+    """The operator sees which rule was used for what, from where, and why it was refused; limited for each link."""
     caplog.set_level(logging.INFO, "hubmere.amqp")
     with RawClient(node) as client:
         bad = make_token("sb://localhost/orders", "RootManageSharedAccessKey", "wrong", expires_at_s=2**40)
@@ -210,10 +214,8 @@ def test_a_refused_token_leaves_a_line_without_the_token(node: AmqpNode, caplog:
     assert not [line for line in lines if "sig=" in line]
 
 
-def test_a_refused_token_that_cannot_be_read_leaves_a_line_too(
-    node: AmqpNode, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Neither what should have been a token nor its type is repeated."""
+def test_refused_unreadable_token_is_logged(node: AmqpNode, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither the text in place of a token nor its type is repeated."""
     caplog.set_level(logging.INFO, "hubmere.amqp")
     with RawClient(node) as client:
         client.put_token("orders", "secret-1", kind="secret-2")
@@ -225,7 +227,7 @@ def test_a_refused_token_that_cannot_be_read_leaves_a_line_too(
 
 
 def test_other_operations_are_not_supported(node: AmqpNode) -> None:
-    """Only put-token exists."""
+    """Only put-token is supported."""
     with RawClient(node) as client:
         reply = client.ask("$cbs", {"operation": "delete-token", "type": "x", "name": "y"})
 
@@ -234,7 +236,7 @@ def test_other_operations_are_not_supported(node: AmqpNode) -> None:
 
 
 def test_without_a_claim_an_attach_is_refused(node: AmqpNode) -> None:
-    """An attach of nulls and a detach, with the text that SDKs show."""
+    """The answer is an attach of nulls and a detach, with the text that SDKs show."""
     with RawClient(node) as client, pytest.raises(Refused) as refused:
         client.sender("orders")
 
@@ -244,7 +246,7 @@ def test_without_a_claim_an_attach_is_refused(node: AmqpNode) -> None:
     )
 
 
-def test_a_token_may_cover_more_than_it_is_put_for(node: AmqpNode) -> None:
+def test_token_may_cover_more_than_its_audience(node: AmqpNode) -> None:
     """.NET signs for the hub and puts the token for a partition of a group."""
     with RawClient(node) as client:
         token = make_token("amqps://localhost/orders", "RootManageSharedAccessKey", node.key, expires_at_s=2**40)
@@ -256,7 +258,7 @@ def test_a_token_may_cover_more_than_it_is_put_for(node: AmqpNode) -> None:
             client.reader("/orders/ConsumerGroups/$Default/Partitions/1")
 
 
-def test_a_claim_covers_what_lies_below_it_in_any_case(node: AmqpNode) -> None:
+def test_claim_covers_everything_below_it_in_any_case(node: AmqpNode) -> None:
     """Python puts a token for the group in lower case and attaches to a partition of it."""
     with RawClient(node) as client:
         client.authorize("orders/consumergroups/$default")
@@ -266,7 +268,7 @@ def test_a_claim_covers_what_lies_below_it_in_any_case(node: AmqpNode) -> None:
             client.reader("orders/ConsumerGroups/second/Partitions/0")
 
 
-def test_a_javascript_management_audience_covers_the_hub(node: AmqpNode) -> None:
+def test_javascript_management_audience_covers_the_hub(node: AmqpNode) -> None:
     """It puts a token for `{hub}/$management` and then asks about the hub."""
     with RawClient(node) as client:
         client.authorize("orders/$management")
@@ -277,10 +279,10 @@ def test_a_javascript_management_audience_covers_the_hub(node: AmqpNode) -> None
     assert reply.application_properties["status-code"] == 200
 
 
-def test_a_link_goes_when_its_token_expires_and_the_connection_stays() -> None:
+def test_link_is_detached_when_its_token_expires_and_the_connection_stays() -> None:
     """The service detaches for renewal; SDKs put a new token and attach again."""
     with AmqpNode(token_grace_s=0.0) as node, RawClient(node) as client:
-        client.authorize("orders", seconds=1.2)
+        client.authorize("orders", seconds=_LIFETIME_S)
         sender = client.sender("orders/Partitions/0")
         client.publish(sender, an_event("before"))
 
@@ -292,8 +294,8 @@ def test_a_link_goes_when_its_token_expires_and_the_connection_stays() -> None:
     assert "Code: RenewToken" in refused.description
 
 
-def test_a_link_goes_when_its_oauth_token_expires() -> None:
-    """As with a SAS token: the link is detached for renewal, and another token brings it back."""
+def test_link_is_detached_when_its_oauth_token_expires() -> None:
+    """As with a SAS token, the link is detached for renewal; after another token it can be attached again."""
     with AmqpNode(token_grace_s=0.0) as node, RawClient(node) as client:
         node.call(lambda: node.broker.access.identities.trust(a_trusted_issuer()))
         wanted = RoleAssignment(
@@ -303,7 +305,7 @@ def test_a_link_goes_when_its_oauth_token_expires() -> None:
             principal_id=OWNER_ID,
         )
         node.manage(lambda manager, actor, done: manager.assign_role(wanted, actor, done))
-        first, _ = client.put_token("orders", token(claims(exp=int(time.time()) + 2)), kind="jwt")
+        first, _ = client.put_token("orders", token(claims(exp=int(time.time()) + _LIFETIME_S)), kind="jwt")
         sender = client.sender("orders/Partitions/0")
         client.publish(sender, an_event("before"))
 
@@ -316,20 +318,20 @@ def test_a_link_goes_when_its_oauth_token_expires() -> None:
     assert "Code: RenewToken" in refused.description
 
 
-def test_a_token_put_again_keeps_the_link() -> None:
-    """A refresh is another put-token for the same name."""
+def test_renewed_token_keeps_the_link() -> None:
+    """A renewal is another put-token with the same name."""
     with AmqpNode(token_grace_s=0.0) as node, RawClient(node) as client:
-        client.authorize("orders", seconds=1.2)
+        client.authorize("orders", seconds=_LIFETIME_S)
         sender = client.sender("orders/Partitions/0")
         client.authorize("orders", seconds=60)
-        deadline = time.monotonic() + 2.2
+        deadline = time.monotonic() + _LIFETIME_S + 1
         while time.monotonic() < deadline:
             client.poll(deadline - time.monotonic())
 
         client.publish(sender, an_event())
 
 
-def test_an_open_link_outlives_its_regenerated_key_and_no_new_token_of_it_is_taken(node: AmqpNode) -> None:
+def test_open_link_outlives_its_regenerated_key_but_new_tokens_of_it_are_refused(node: AmqpNode) -> None:
     """Service 11, check 19: an open link stays until its token expires; new clients are refused."""
     root = "RootManageSharedAccessKey"
     with RawClient(node) as client:
@@ -349,7 +351,7 @@ def test_an_open_link_outlives_its_regenerated_key_and_no_new_token_of_it_is_tak
 
 
 @pytest.mark.parametrize("audience", ["orders", "orders/messages"])
-def test_a_token_for_the_messages_of_a_hub_sends_to_it_and_does_nothing_else(node: AmqpNode, audience: str) -> None:
+def test_token_for_the_messages_path_of_a_hub_is_valid_for_sending_only(node: AmqpNode, audience: str) -> None:
     """Devices sign the URL that they post to over HTTPS, and use the same token here."""
     with RawClient(node) as client:
         status, _ = client.put_token(audience, client.token("orders/messages"))
@@ -364,8 +366,8 @@ def test_a_token_for_the_messages_of_a_hub_sends_to_it_and_does_nothing_else(nod
     assert reading.value.condition == partition.value.condition == "amqp:unauthorized-access"
 
 
-def test_a_publishers_token_sends_to_its_path_only(node: AmqpNode) -> None:
-    """With `/messages` or without."""
+def test_token_of_a_publisher_is_valid_for_its_path_only(node: AmqpNode) -> None:
+    """The token may be for the path with or without `/messages`."""
     with RawClient(node) as client:
         status, _ = client.put_token("orders/publishers/a", client.token("orders/publishers/a/messages"))
         client.publish(client.sender("orders/Publishers/a"), an_event("a"))

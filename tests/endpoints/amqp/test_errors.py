@@ -1,19 +1,19 @@
-"""Refusals become conditions."""
+"""The table from refusals to AMQP conditions."""
 
 import re
 from collections.abc import Iterator
 
 import pytest
 
-from hubmere.endpoints.amqp.errors import TABLE, RecentlyBusy, entity_name, row_of, tracked
-from hubmere.endpoints.amqp.publish_link import DeliveryTooLarge
+from hubmere.endpoints.amqp.errors import TABLE, RecentlyBusy, entity_name, row_of, with_tracking
+from hubmere.endpoints.amqp.links.publish_link import DeliveryTooLarge
 from hubmere.model import errors
 from hubmere.model.errors import Refusal
 from hubmere.wire.amqp import Condition
 
 
 def tree(kind: type[Refusal] = Refusal) -> Iterator[type[Refusal]]:
-    """Every refusal of the model; classes of other packages are theirs."""
+    """Every refusal of the model; other packages test their own classes."""
     yield kind
     for child in kind.__subclasses__():
         if child.__module__.startswith(errors.__name__ + "."):
@@ -22,7 +22,7 @@ def tree(kind: type[Refusal] = Refusal) -> Iterator[type[Refusal]]:
 
 @pytest.mark.parametrize("kind", list(tree()), ids=lambda kind: kind.__name__)
 def test_every_refusal_has_a_row(kind: type[Refusal]) -> None:
-    """A refusal without a row would reach clients as something vague, or not at all."""
+    """A refusal without a row would give clients an unspecific error."""
     assert kind in TABLE
 
 
@@ -42,7 +42,7 @@ def test_a_refusal_without_a_row_uses_the_row_of_its_base_class() -> None:
 
 
 @pytest.mark.parametrize("kind", [errors.ServerBusy, errors.PartitionOffline, errors.StorageFull, errors.ShuttingDown])
-def test_what_passes_by_itself_detaches_the_link(kind: type[Refusal]) -> None:
+def test_temporary_refusal_detaches_the_link(kind: type[Refusal]) -> None:
     """The Azure SDK for Python does not retry a rejected delivery, but attaches again after a detach."""
     assert TABLE[kind].detaches
 
@@ -50,14 +50,14 @@ def test_what_passes_by_itself_detaches_the_link(kind: type[Refusal]) -> None:
 @pytest.mark.parametrize(
     "kind", [errors.PublicationTooLarge, errors.SequenceGap, errors.UndecodableMessage, errors.InvalidArgument]
 )
-def test_what_the_sender_has_to_change_is_rejected(kind: type[Refusal]) -> None:
-    """Coming back with the same event would never end."""
+def test_refusal_that_the_sender_must_fix_rejects_the_delivery(kind: type[Refusal]) -> None:
+    """A retry with the same event would never succeed."""
     assert not TABLE[kind].detaches
 
 
-def test_a_description_ends_like_the_service_ends_it() -> None:
+def test_description_ends_with_the_tracking_part_of_the_service() -> None:
     """Support tools and one SDK look for these three words."""
-    text = tracked("No.", "ns", "orders", 1_700_000_000_000)
+    text = with_tracking("No.", "ns", "orders", 1_700_000_000_000)
 
     assert re.fullmatch(
         r"No\. TrackingId:[0-9a-f-]{36}_G1, SystemTracker:ns:eventhub:orders, Timestamp:2023-11-14T22:13:20", text
@@ -69,12 +69,12 @@ def test_a_description_ends_like_the_service_ends_it() -> None:
     [(("orders",), "orders"), (("orders", 3), "orders~3"), (("orders", "3", "$Default"), "orders~3|$Default")],
 )
 def test_a_tracking_part_names_partition_and_group(place: tuple[str, ...], named: str) -> None:
-    """Who reads a log finds the reader that was meant."""
+    """A reader of the log can identify the receiver."""
     assert entity_name(*place) == named
 
 
-def test_a_hub_that_sent_somebody_away_sends_the_next_away_for_a_moment() -> None:
-    """Only for reasons that pass, and only for a moment."""
+def test_hub_that_detached_a_link_refuses_the_next_attach_for_a_short_time() -> None:
+    """This applies only to temporary reasons, and only for a short time."""
     busy, refusal = RecentlyBusy(), errors.ServerBusy(4.0)
     busy.note("hub", refusal, now=10.0)
     busy.note("other", errors.EntityDisabled("other", "Disabled"), now=10.0)

@@ -39,7 +39,7 @@ ANONYMOUS_INIT = frame(SaslInit("ANONYMOUS", b"", "localhost"), 0, 1)
 
 @contextmanager
 def connected(node: AmqpNode) -> Iterator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", node.port), 10) as connection:
+    with socket.create_connection(("127.0.0.1", node.port), WAIT_SECONDS) as connection:
         yield connection
 
 
@@ -77,7 +77,7 @@ def test_the_sasl_header_is_answered_with_the_mechanisms(node: AmqpNode) -> None
 
 
 def test_a_connection_without_sasl_works(node: AmqpNode) -> None:
-    """JavaScript clients with a signature in their connection string leave the SASL layer out."""
+    """JavaScript clients with a signature in their connection string do not use SASL."""
     with RawClient(node, is_plain_amqp=True) as client:
         client.authorize()
 
@@ -89,7 +89,7 @@ def test_a_connection_without_sasl_works(node: AmqpNode) -> None:
 @pytest.mark.parametrize(
     "junk", [b"AMQP\x01\x01\x00\x00", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01"]
 )
-def test_another_protocol_gets_our_header_and_is_closed(node: AmqpNode, junk: bytes) -> None:
+def test_unknown_protocol_header_is_answered_with_ours_and_closed(node: AmqpNode, junk: bytes) -> None:
     """AMQP 1.0, 2.2: answer with a supported header, then close."""
     with connected(node) as connection:
         connection.sendall(junk)
@@ -98,7 +98,7 @@ def test_another_protocol_gets_our_header_and_is_closed(node: AmqpNode, junk: by
 
 
 def test_sasl_may_be_pipelined(node: AmqpNode) -> None:
-    """Proton-J sends header and init in one segment before it has seen the mechanisms."""
+    """Proton-J sends header and init in one segment before it has read the mechanisms."""
     with connected(node) as connection:
         connection.sendall(SASL_HEADER + frame(SaslInit("ANONYMOUS", None, None), 0, 1))
 
@@ -107,7 +107,7 @@ def test_sasl_may_be_pipelined(node: AmqpNode) -> None:
     assert answer.endswith(bytes.fromhex("0000001102010000005344c00402500040"))
 
 
-def test_a_wrong_key_ends_with_the_outcome(node: AmqpNode) -> None:
+def test_wrong_key_ends_with_an_outcome(node: AmqpNode) -> None:
     """No AMQP header follows a failed sign-in."""
     response = b"\x00RootManageSharedAccessKey\x00wrong"
     with connected(node) as connection:
@@ -121,8 +121,8 @@ def test_a_wrong_key_ends_with_the_outcome(node: AmqpNode) -> None:
     assert AMQP_HEADER not in answer
 
 
-def test_a_rule_name_and_key_are_enough(node: AmqpNode) -> None:
-    """Plain AMQP clients know no claims node; PLAIN gives them the rule's rights for the whole connection."""
+def test_name_and_key_of_a_rule_are_enough(node: AmqpNode) -> None:
+    """Simple AMQP clients do not use the claims node; PLAIN gives their connection the rights of the rule."""
     credentials = ClientCredentials.plain("RootManageSharedAccessKey", node.key)
 
     with RawClient(node, credentials=credentials) as client:
@@ -131,7 +131,7 @@ def test_a_rule_name_and_key_are_enough(node: AmqpNode) -> None:
         assert len(client.receive(client.reader(), 1)) == 1
 
 
-def test_a_key_gives_the_rights_of_its_rule_and_no_others(node: AmqpNode) -> None:
+def test_key_gives_only_the_rights_of_its_rule(node: AmqpNode) -> None:
     """A device that may send must not read."""
     node.add_rule("sender", "Send")
     credentials = ClientCredentials.plain("sender", node.rule("sender").primary_key)
@@ -153,7 +153,7 @@ def test_external_needs_a_client_certificate(node: AmqpNode) -> None:
         assert read_to_end(connection).endswith(bytes.fromhex("5344c00402500140"))
 
 
-def test_everything_may_come_in_one_write(node: AmqpNode) -> None:
+def test_all_frames_may_arrive_in_one_write(node: AmqpNode) -> None:
     """The Azure SDK for Python pipelines header, open, begin and two attaches; the answers come in order."""
     with connected(node) as connection:
         connection.sendall(
@@ -173,8 +173,8 @@ def test_everything_may_come_in_one_write(node: AmqpNode) -> None:
     assert FLOW in codes
 
 
-def test_every_performative_is_written_whole(client: RawClient) -> None:
-    """The Azure SDK for Python reads fields by their place: nothing may be left out, nothing shortened to list0."""
+def test_every_performative_has_all_fields(client: RawClient) -> None:
+    """The Azure SDK for Python reads fields by position: no field may be omitted, and list0 is not allowed."""
     client.publish(client.sender("orders/Partitions/0"), an_event())
     reader = client.reader()
     client.receive(reader, 1)
@@ -192,7 +192,7 @@ def test_every_performative_is_written_whole(client: RawClient) -> None:
         assert found.fields == FIELDS[found.code], hex(found.code)
 
 
-def test_the_open_says_what_sdks_insist_on(node: AmqpNode) -> None:
+def test_open_has_the_fields_that_sdks_need(node: AmqpNode) -> None:
     """.NET refuses idle time-outs below 5 s, Python needs the frame size."""
     client = RawClient(node)
     client.engine.open()
@@ -207,8 +207,8 @@ def test_the_open_says_what_sdks_insist_on(node: AmqpNode) -> None:
     assert opened.idle_time_out == 120_000
 
 
-def test_the_begin_names_the_channel_and_the_handles(node: AmqpNode) -> None:
-    """Python stops allocating links above handle-max, so it must be there."""
+def test_begin_has_channel_and_handle_max(node: AmqpNode) -> None:
+    """Python stops allocating links above handle-max, so it must be present."""
     with connected(node) as connection:
         connection.sendall(
             AMQP_HEADER + an_open() + frame(Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9), 7)
@@ -221,8 +221,8 @@ def test_the_begin_names_the_channel_and_the_handles(node: AmqpNode) -> None:
     assert struct.pack(">I", 8191) in begin.body
 
 
-def test_the_attach_echoes_both_ends(client: RawClient) -> None:
-    """Source and target must be there with their address, or Python waits for ever."""
+def test_attach_echoes_source_and_target(client: RawClient) -> None:
+    """Both must be present with their address, otherwise Python waits for ever."""
     _, as_receiver = client.attach(
         is_sender=True, source=Source(address="sender-link-1"), target=Target(address="orders")
     )
@@ -248,7 +248,7 @@ def test_the_attach_echoes_both_ends(client: RawClient) -> None:
     ("address", "credit"), [("$cbs", 100), ("$management", 100), ("orders", 300), ("orders/Partitions/0", 1000)]
 )
 def test_credit_follows_every_attach_of_a_sender(node: AmqpNode, address: str, credit: int) -> None:
-    """JavaScript waits for it, also on the service nodes; and for next-incoming-id with it."""
+    """JavaScript waits for it, also on the service nodes, and for next-incoming-id."""
     with RawClient(node, credentials=ClientCredentials.plain(ROOT_RULE, node.key)) as client:
         link = client.sender(address)
         while not link.credit:
@@ -259,18 +259,18 @@ def test_credit_follows_every_attach_of_a_sender(node: AmqpNode, address: str, c
     assert link.credit == credit
 
 
-def test_a_quiet_link_gets_heartbeats(node: AmqpNode) -> None:
-    """A peer that announced an idle time-out hears from us at least at half of it."""
+def test_quiet_connection_gets_heartbeats(node: AmqpNode) -> None:
+    """A peer that announced an idle time-out gets a frame at least at half of it."""
     with RawClient(node, idle_timeout_ms=1000) as client:
         before = len(client.transcript)
         while b"\x00\x00\x00\x08\x02\x00\x00\x00" not in client.transcript[before:]:
             assert client.poll()
 
 
-def test_a_silent_peer_loses_everything_for_one_reason() -> None:
+def test_silent_peer_is_closed_with_one_reason() -> None:
     """It is asked for a flow first; then detach of every link, end and close, all with the condition by which clients
     connect again."""
-    with AmqpNode(idle_timeout_s=0.3) as node, RawClient(node) as client:
+    with AmqpNode(idle_timeout_s=1.5) as node, RawClient(node) as client:
         client.authorize()
         client.sender("orders")
         client.reader()
@@ -283,11 +283,11 @@ def test_a_silent_peer_loses_everything_for_one_reason() -> None:
     assert [one.code for one in ends] == [DETACH] * 4 + [END, CLOSE]
     for one in ends:
         assert b"amqp:connection:forced" in one.body
-        assert b"inactive for more than the allowed 600 milliseconds and is closed by container '" in one.body
+        assert b"inactive for more than the allowed 3000 milliseconds and is closed by container '" in one.body
 
 
-def test_short_forms_of_end_and_close_are_understood(node: AmqpNode) -> None:
-    """JavaScript and Proton end with list0."""
+def test_short_encodings_of_end_and_close_are_accepted(node: AmqpNode) -> None:
+    """JavaScript and Proton send list0."""
     with connected(node) as connection:
         connection.sendall(AMQP_HEADER + an_open() + A_BEGIN)
         read_until(connection, OPEN, BEGIN)
@@ -298,8 +298,8 @@ def test_short_forms_of_end_and_close_are_understood(node: AmqpNode) -> None:
     assert codes[-1] == CLOSE
 
 
-def test_links_may_be_detached_behind_the_end_of_their_session(node: AmqpNode) -> None:
-    """The Azure SDK for Python does, and means no harm."""
+def test_links_may_be_detached_after_the_end_of_their_session(node: AmqpNode) -> None:
+    """The Azure SDK for Python does this."""
     with connected(node) as connection:
         connection.sendall(AMQP_HEADER + an_open() + A_BEGIN + an_attach("s", 1, is_sender=True))
         read_until(connection, ATTACH, FLOW)
@@ -313,29 +313,29 @@ def test_links_may_be_detached_behind_the_end_of_their_session(node: AmqpNode) -
 
 
 def test_a_peer_that_never_opens_is_disconnected() -> None:
-    """Sockets without a client behind them are freed."""
+    """A socket without a client must be released."""
     with AmqpNode(handshake_timeout_s=0.2) as node, connected(node) as connection:
         connection.sendall(SASL_HEADER)
 
         assert SASL_HEADER in read_to_end(connection)
 
 
-def test_a_peer_that_proves_nothing_is_disconnected() -> None:
-    """An open connection without a token must not stay."""
-    with AmqpNode(handshake_timeout_s=0.3) as node, RawClient(node) as client:
+def test_peer_that_does_not_authenticate_is_disconnected() -> None:
+    """An open connection without a valid token must not stay open."""
+    with AmqpNode(handshake_timeout_s=1.5) as node, RawClient(node) as client:
         assert client.closed().condition == "amqp:connection:forced"
 
 
-def test_a_peer_that_has_proven_itself_is_left_alone() -> None:
-    """The time for signing in says nothing about connections that are in use."""
-    with AmqpNode(handshake_timeout_s=0.3) as node, RawClient(node) as client:
+def test_authenticated_peer_is_not_disconnected() -> None:
+    """The sign-in timeout does not apply to it."""
+    with AmqpNode(handshake_timeout_s=2.0) as node, RawClient(node) as client:
         client.authorize()
 
-        assert not client.poll(0.6)
+        assert not client.poll(2.5)
         client.publish(client.sender("orders"), an_event())
 
 
-def test_a_peer_without_a_token_may_have_few_links(node: AmqpNode) -> None:
+def test_peer_without_a_token_may_have_few_links(node: AmqpNode) -> None:
     """A client that is not authenticated gets little memory."""
     with RawClient(node) as client:
         assert client.session is not None
@@ -346,15 +346,14 @@ def test_a_peer_without_a_token_may_have_few_links(node: AmqpNode) -> None:
         assert client.closed().condition == "amqp:resource-limit-exceeded"
 
 
-def test_a_flood_behind_the_credentials_is_refused_without_a_failure(
+def test_flood_after_the_credentials_is_refused_without_an_error_in_the_log(
     node: AmqpNode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Input before the SASL outcome is bounded; the peer gets the reason, and the log has no traceback."""
+    """Input before the SASL outcome is limited; the peer gets the reason, and there is no traceback."""
     credentials = ClientCredentials.plain("RootManageSharedAccessKey", node.key)
     init = SaslInit(mechanism=credentials.mechanism, initial_response=credentials.initial_response)
-    with socket.create_connection(("127.0.0.1", node.port), 10) as client:
+    with socket.create_connection(("127.0.0.1", node.port), WAIT_SECONDS) as client:
         client.sendall(HEADER_SASL + frame(init, 0, FRAME_TYPE_SASL) + bytes(64 * 1024))
-        client.settimeout(10)
         with contextlib.suppress(ConnectionResetError):
             while client.recv(1 << 16):
                 pass

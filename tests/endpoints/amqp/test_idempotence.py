@@ -7,7 +7,7 @@ import pytest
 from endpoints.amqp.amqp_node import AmqpNode
 from endpoints.amqp.messages import BATCH_FORMAT, a_batch, a_numbered_event, body_of
 from endpoints.amqp.raw_client import RawClient, Refused
-from hubmere.endpoints.amqp.idempotence import CAPABILITY, ProducerTerms, agree
+from hubmere.endpoints.amqp.links.idempotence import CAPABILITY, ProducerTerms, agree
 from hubmere.model.errors import InvalidArgument, ProducerFenced
 from hubmere.wire.amqp import Link
 from hubmere.wire.amqp.codec.performatives import Accepted, Rejected, Target
@@ -51,7 +51,7 @@ def stored(client: RawClient, count: int) -> list[bytes]:
     return [body_of(message) for message in client.receive(client.reader(), count)]
 
 
-def test_a_new_producer_gets_an_id_that_every_client_can_hold(client: RawClient) -> None:
+def test_new_producer_gets_an_id_that_every_client_can_represent(client: RawClient) -> None:
     """JavaScript's numbers are exact up to 2^53; the first event has number 1."""
     link, terms = a_producer(client)
 
@@ -60,8 +60,8 @@ def test_a_new_producer_gets_an_id_that_every_client_can_hold(client: RawClient)
     assert isinstance(outcome(client, link, a_numbered_batch(terms, 1, 3)), Accepted)
 
 
-def test_a_repeat_is_accepted_and_not_stored(client: RawClient) -> None:
-    """The acknowledgement was lost; the event was not."""
+def test_duplicate_is_accepted_and_not_stored(client: RawClient) -> None:
+    """The acknowledgement was lost, but the event was stored."""
     link, terms = a_producer(client)
     batch = a_numbered_batch(terms, 1, 3)
 
@@ -76,7 +76,7 @@ def test_a_repeat_is_accepted_and_not_stored(client: RawClient) -> None:
 
 
 def test_a_gap_is_rejected(client: RawClient) -> None:
-    """Something was lost on the way, and the client has to know."""
+    """An event was lost, and the client must learn it."""
     link, terms = a_producer(client)
     outcome(client, link, a_numbered_batch(terms, 1, 1))
 
@@ -88,7 +88,7 @@ def test_a_gap_is_rejected(client: RawClient) -> None:
 
 
 def test_old_numbers_on_other_events_are_rejected(client: RawClient) -> None:
-    """They are no repeat, and taking them for one would lose them."""
+    """They are not duplicates; treating them as such would lose them."""
     link, terms = a_producer(client)
     outcome(client, link, a_numbered_batch(terms, 1, 5))
 
@@ -100,8 +100,8 @@ def test_old_numbers_on_other_events_are_rejected(client: RawClient) -> None:
     assert "old sequence" in str(state.error.description)
 
 
-def test_a_producer_goes_on_where_it_was(client: RawClient) -> None:
-    """A link that names no number of its own gets the last one that was accepted."""
+def test_producer_continues_with_the_last_accepted_number(client: RawClient) -> None:
+    """A link without a number of its own gets the last accepted one."""
     link, terms = a_producer(client)
     outcome(client, link, a_numbered_batch(terms, 1, 5))
     link.detach()
@@ -111,7 +111,7 @@ def test_a_producer_goes_on_where_it_was(client: RawClient) -> None:
     assert again == ProducerTerms(producer_id=terms.producer_id, epoch=0, last_sequence=5)
 
 
-def test_a_producer_that_missed_an_answer_counts_from_where_it_knows(client: RawClient) -> None:
+def test_producer_that_missed_an_answer_continues_with_its_own_number(client: RawClient) -> None:
     """It sends the unanswered batch again under the same numbers, and nothing is stored twice."""
     link, terms = a_producer(client)
     outcome(client, link, a_numbered_batch(terms, 1, 2))
@@ -127,7 +127,7 @@ def test_a_producer_that_missed_an_answer_counts_from_where_it_knows(client: Raw
 
 
 def test_a_higher_epoch_takes_over(node: AmqpNode, client: RawClient) -> None:
-    """What the older link sends is rejected from then on, and its epoch gets no new link."""
+    """What the older link sends is then rejected, and its epoch cannot attach again."""
     link, terms = a_producer(client)
     outcome(client, link, a_numbered_batch(terms, 1, 2))
     with RawClient(node) as other:
@@ -146,7 +146,7 @@ def test_a_higher_epoch_takes_over(node: AmqpNode, client: RawClient) -> None:
     assert refused.value.condition == "com.microsoft:producer-epoch-stolen"
 
 
-def test_a_link_may_not_use_another_producers_id(client: RawClient) -> None:
+def test_link_may_not_use_the_id_of_another_producer(client: RawClient) -> None:
     """Its numbers would be those of another producer."""
     link, terms = a_producer(client)
     other = ProducerTerms(producer_id=terms.producer_id + 1, epoch=0, last_sequence=0)
@@ -154,16 +154,16 @@ def test_a_link_may_not_use_another_producers_id(client: RawClient) -> None:
     assert isinstance(outcome(client, link, a_numbered_batch(other, 1, 1)), Rejected)
 
 
-def test_an_idempotent_producer_needs_a_partition(client: RawClient) -> None:
-    """Numbers are kept per partition."""
+def test_idempotent_producer_needs_a_partition(client: RawClient) -> None:
+    """Sequence numbers are kept per partition."""
     with pytest.raises(Refused) as refused:
         client.attach(is_sender=True, target=Target(address="orders"), desired_capabilities=(CAPABILITY,))
 
     assert refused.value.condition == "com.microsoft:argument-error"
 
 
-def test_repeats_are_known_after_a_restart(tmp_path: Path) -> None:
-    """A client that retries over a restart must not publish twice."""
+def test_duplicates_are_recognised_after_a_restart(tmp_path: Path) -> None:
+    """A client that retries after a restart must not publish twice."""
     with AmqpNode(data=tmp_path) as node, RawClient(node) as client:
         client.authorize()
         link, terms = a_producer(client)
@@ -194,16 +194,16 @@ def test_repeats_are_known_after_a_restart(tmp_path: Path) -> None:
         ({ID: Long(7), EPOCH: None, SEQUENCE: None}, (0, -1), (7, 0, 0)),
     ],
 )
-def test_terms_follow_what_the_log_knows(
+def test_first_number_of_a_producer_comes_from_the_attach_or_the_log(
     asked: dict[Value, Value], past: tuple[int, int] | None, terms: tuple[int, int, int]
 ) -> None:
-    """A sender counts from where it says; one that does not say, from the log's last number."""
+    """A sender that names a number continues there; otherwise it continues with the log's last number."""
     agreed = agree(asked, lambda _: past)
 
     assert (agreed.producer_id, agreed.epoch, agreed.last_sequence) == terms
 
 
-def test_an_older_epoch_gets_no_terms() -> None:
+def test_older_epoch_is_refused() -> None:
     """It was superseded."""
     with pytest.raises(ProducerFenced):
         agree({ID: Long(7), EPOCH: Short(1)}, lambda _: (2, 5))
@@ -211,6 +211,6 @@ def test_an_older_epoch_gets_no_terms() -> None:
 
 @pytest.mark.parametrize("asked", [{ID: "7"}, {ID: Long(-1)}, {ID: Long(1), EPOCH: Int(70000)}, {SEQUENCE: True}])
 def test_properties_of_another_type_are_refused(asked: dict[Value, Value]) -> None:
-    """They become numbers in the log."""
+    """They are stored as numbers in the log."""
     with pytest.raises(InvalidArgument):
         agree(asked, lambda _: None)

@@ -1,4 +1,4 @@
-"""Addresses and filters of every SDK become hub, partition, group and Position."""
+"""Addresses and filters of every SDK become hub, partition, group and position."""
 
 import contextlib
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubmere.endpoints.amqp.link_addresses import (
+from hubmere.endpoints.amqp.links.link_addresses import (
     HubAddress,
     ServiceNode,
     parse_address,
@@ -32,14 +32,14 @@ from hubmere.wire.amqp.codec.types import Described, Symbol, ULong, Value
         "%6Frders",
     ],
 )
-def test_every_form_of_a_hub_is_understood(text: str) -> None:
+def test_every_form_of_a_hub_address_is_accepted(text: str) -> None:
     """Each SDK writes the same hub in its own way."""
     assert parse_address(text) == HubAddress(hub="orders")
 
 
 @pytest.mark.parametrize("text", ["//orders", "///orders", "orders//", "//ns/orders", "/orders"])
-def test_any_address_has_one_at_which_a_partition_is_read(text: str) -> None:
-    """However little of it makes sense."""
+def test_readable_address_is_suggested_for_any_address(text: str) -> None:
+    """This holds for any text."""
     address = parse_address(text)
     assert isinstance(address, HubAddress)
 
@@ -61,8 +61,8 @@ def test_any_address_has_one_at_which_a_partition_is_read(text: str) -> None:
         ("partitions/1", HubAddress(hub="partitions/1")),
     ],
 )
-def test_parts_of_a_hub_are_distinguished(text: str, address: HubAddress) -> None:
-    """Keywords are read from the end and in any case; a hub's own name may hold a slash."""
+def test_parts_of_an_address_are_distinguished(text: str, address: HubAddress) -> None:
+    """Keywords are case-insensitive and read from the end, because a hub name may contain a slash."""
     assert parse_address(text) == address
 
 
@@ -76,21 +76,21 @@ def test_parts_of_a_hub_are_distinguished(text: str, address: HubAddress) -> Non
         ("orders/$management", ServiceNode.MANAGEMENT),
     ],
 )
-def test_service_nodes_are_known(text: str, node: ServiceNode) -> None:
-    """Two addresses are no hubs."""
+def test_service_nodes_are_recognised(text: str, node: ServiceNode) -> None:
+    """Two addresses are not hubs."""
     assert parse_address(text) is node
 
 
 @pytest.mark.parametrize("value", [None, "", "/", "amqps://host", b"orders", 7, "x" * 5000])
-def test_what_names_nothing_is_refused(value: Value) -> None:
-    """An address is a text of bounded length."""
+def test_address_that_names_nothing_is_refused(value: Value) -> None:
+    """An address is a text of limited length."""
     with pytest.raises(InvalidArgument):
         parse_address(value)
 
 
 @given(st.text(max_size=200))
 def test_any_text_is_an_address_or_is_refused(text: str) -> None:
-    """No address may break a connection."""
+    """No address may close a connection."""
     with contextlib.suppress(InvalidArgument):
         assert isinstance(parse_address(text), ServiceNode | HubAddress)
 
@@ -113,8 +113,8 @@ def test_any_text_is_an_address_or_is_refused(text: str) -> None:
         ("amqp.annotation.x-opt-enqueuedtimeutc > 1700000000000", Position.time(1_700_000_000_000)),
     ],
 )
-def test_every_selector_of_the_sdks_is_a_position(text: str, position: Position) -> None:
-    """Quoted and bare values, both operators, three anchors and the older name of one."""
+def test_every_selector_of_the_sdks_is_accepted(text: str, position: Position) -> None:
+    """Values are quoted or bare, with both operators, three kinds of position and one older name."""
     assert parse_selector(text) == position
 
 
@@ -132,8 +132,8 @@ def test_every_selector_of_the_sdks_is_a_position(text: str, position: Position)
         "amqp.annotation.x-opt-offset > '99999999999999999999'",
     ],
 )
-def test_a_selector_that_is_none_is_refused(text: str) -> None:
-    """Starting somewhere else than asked would lose or repeat events."""
+def test_invalid_selector_is_refused(text: str) -> None:
+    """Starting at another position than requested would lose or repeat events."""
     with pytest.raises(InvalidArgument):
         parse_selector(text)
 
@@ -157,7 +157,7 @@ _OFFSET_7 = "amqp.annotation.x-opt-offset > '7'"
         {Symbol("anything"): Described(Symbol("selector"), _OFFSET_7.encode())},
     ],
 )
-def test_a_selector_is_known_by_descriptor_or_by_its_text(filters: dict[Value, Value]) -> None:
+def test_selector_is_recognised_by_descriptor_or_by_its_text(filters: dict[Value, Value]) -> None:
     """The key of the filter map differs from client to client."""
     assert position_of(filters) == Position.offset(7)
 
@@ -166,7 +166,7 @@ def test_a_selector_is_known_by_descriptor_or_by_its_text(filters: dict[Value, V
     "filters", [None, {}, {Symbol("no-local"): Described(Symbol("apache.org:no-local-filter:list"), [])}]
 )
 def test_without_a_selector_a_reader_starts_at_the_oldest_event(filters: dict[Value, Value] | None) -> None:
-    """AMQP 1.0, 3.5.3: filters that are not understood are left out."""
+    """AMQP 1.0, 3.5.3: filters that are not supported are omitted from the answer."""
     assert position_of(filters) == Position.first()
 
 
@@ -178,7 +178,7 @@ def test_without_a_selector_a_reader_starts_at_the_oldest_event(filters: dict[Va
         {Symbol("a"): Described(Symbol("apache.org:selector-filter:string"), "color = 'red'")},
     ],
 )
-def test_selectors_that_cannot_be_meant_are_refused(filters: dict[Value, Value]) -> None:
+def test_contradicting_selectors_are_refused(filters: dict[Value, Value]) -> None:
     """A reader that asked for a part of the events must not get all of them."""
     with pytest.raises(InvalidArgument):
         position_of(filters)

@@ -1,4 +1,4 @@
-"""Answers of the management node (reference: AMQP 3, checks 20 to 23)."""
+"""Replies of the management node (reference: AMQP 3, checks 20 to 23)."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def map_of(reply: Message) -> dict[str, Value]:
 
 
 def test_a_token_in_the_request_is_enough(node: AmqpNode) -> None:
-    """Java and .NET attach to the node without any put-token."""
+    """Java and .NET attach to the node without put-token."""
     with RawClient(node) as client:
         reply = client.ask("$management", READ_HUB | {"security_token": client.token("orders")})
 
@@ -39,7 +39,7 @@ def test_a_token_in_the_request_is_enough(node: AmqpNode) -> None:
 
 @pytest.mark.parametrize("token", [None, "SharedAccessSignature sr=x", Int(7), "eyJ0eXAi"])
 def test_a_request_without_a_valid_token_is_refused(node: AmqpNode, token: Value) -> None:
-    """401 in any case: the SDKs know what to do with it."""
+    """The status is always 401, which the SDKs handle."""
     with RawClient(node) as client:
         reply = client.ask("$management", READ_HUB | ({} if token is None else {"security_token": token}))
 
@@ -48,7 +48,7 @@ def test_a_request_without_a_valid_token_is_refused(node: AmqpNode, token: Value
 
 
 def test_any_right_on_the_hub_is_enough(node: AmqpNode) -> None:
-    """A sender asks for partitions too."""
+    """A sender also needs the list of partitions."""
     node.add_rule("sender", "Send")
     with RawClient(node) as client:
         token = client.token("orders", rule="sender")
@@ -56,8 +56,8 @@ def test_any_right_on_the_hub_is_enough(node: AmqpNode) -> None:
         assert map_of(client.ask("$management", READ_HUB | {"security_token": token}))
 
 
-def test_the_partitions_of_a_hub_are_an_array(client: RawClient) -> None:
-    """Java and .NET cast it to an array of strings, and times to timestamps."""
+def test_partition_ids_are_an_array(client: RawClient) -> None:
+    """Java and .NET cast the ids to an array of strings, and times to timestamps."""
     body = map_of(client.ask("$management", READ_HUB))
 
     assert body["partition_ids"] == Array(("0", "1"), 0xB1)
@@ -66,8 +66,8 @@ def test_the_partitions_of_a_hub_are_an_array(client: RawClient) -> None:
     assert body["type"] == "com.microsoft:eventhub"
 
 
-def test_an_empty_partition_says_so(client: RawClient) -> None:
-    """-1 and the year 1 mean "nothing" for the SDKs."""
+def test_empty_partition_is_reported_as_empty(client: RawClient) -> None:
+    """-1 and the year 1 mean "no event" for the SDKs."""
     body = map_of(client.ask("$management", READ_PARTITION))
 
     assert body["is_partition_empty"] is True
@@ -77,7 +77,7 @@ def test_an_empty_partition_says_so(client: RawClient) -> None:
     assert body["last_enqueued_time_utc"] == Timestamp(-62_135_596_800_000)
 
 
-def test_the_end_of_a_partition_is_returned(client: RawClient) -> None:
+def test_last_event_of_a_partition_is_returned(client: RawClient) -> None:
     """Sequence numbers are longs, offsets texts, times timestamps."""
     client.publish(client.sender("orders/Partitions/0"), an_event(), an_event(), an_event())
 
@@ -95,7 +95,7 @@ def test_the_end_of_a_partition_is_returned(client: RawClient) -> None:
 
 
 def test_an_unknown_hub_is_not_found(client: RawClient) -> None:
-    """The text decides for three SDKs whether they try again."""
+    """Three SDKs decide by the text whether they retry."""
     reply = client.ask("$management", READ_HUB | {"name": "nowhere"})
 
     assert status_of(reply) == 404
@@ -130,7 +130,7 @@ def test_a_bad_request_is_answered(client: RawClient, request_properties: dict[V
     assert status_of(client.ask("$management", request_properties)) == status
 
 
-def test_too_many_questions_are_throttled() -> None:
+def test_too_many_requests_are_throttled() -> None:
     """The tier's limit on runtime information is 503 with the busy condition."""
     book = LimitsBook(profile=Profile.STANDARD, overrides={"runtime_information_per_second": 2})
     with AmqpNode(book=book) as node, RawClient(node) as client:

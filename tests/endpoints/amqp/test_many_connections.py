@@ -1,4 +1,4 @@
-"""Two thousand clients at once: each has its own connection and link, and none misses an event."""
+"""Two thousand clients at the same time: each has its own connection and link, and none misses an event."""
 
 import asyncio
 import resource
@@ -24,7 +24,7 @@ MAX_BYTES_PER_CONNECTION = 40_000
 
 
 class QuietReader(asyncio.Protocol):
-    """A client that attaches one reader and counts what comes."""
+    """A client that attaches one reader and counts the events."""
 
     def __init__(self, options: EngineOptions, source: str, attached: asyncio.Future[None]) -> None:
         self._engine = Connection(Role.CLIENT, options, 0.0)
@@ -63,7 +63,7 @@ def _same(reader: QuietReader) -> QuietReader:
 
 
 class Crowd:
-    """All the clients, on a loop of the test's own."""
+    """All clients, on an event loop of the test."""
 
     def __init__(self, node: AmqpNode) -> None:
         self._node = node
@@ -102,8 +102,8 @@ def resident_bytes() -> int:
 
 
 @pytest.mark.slow
-def test_two_thousand_readers_all_get_every_event() -> None:
-    """Memory stays bounded, and a wave of events reaches everyone."""
+def test_two_thousand_readers_get_every_event() -> None:
+    """Memory stays limited, and each event reaches all readers."""
     book = LimitsBook(overrides={"readers_per_partition": "unlimited"})
 
     async def scenario(node: AmqpNode) -> tuple[int, list[int]]:
@@ -112,6 +112,9 @@ def test_two_thousand_readers_all_get_every_event() -> None:
             grown = resident_bytes() - before
             await asyncio.to_thread(publish, node)
             await crowd.all_have(EVENTS)
+            async with asyncio.timeout(WAIT_SECONDS):
+                while len(node.connections.streams) > CONNECTIONS:  # the publisher's connection is being closed
+                    await asyncio.sleep(0.02)
             assert len(node.connections.streams) == CONNECTIONS
             return grown, [reader.received for reader in crowd.readers]
 

@@ -1,4 +1,4 @@
-"""AMQP links and questions for a partition whose log is being opened: they wait, others do not."""
+"""AMQP links and requests for a partition whose log is being opened: they wait, others do not."""
 
 import time
 
@@ -9,7 +9,7 @@ from endpoints.amqp.amqp_node import AmqpNode
 from endpoints.amqp.messages import an_event
 from endpoints.amqp.raw_client import RawClient
 from endpoints.amqp.test_management import READ_PARTITION, map_of, status_of
-from hubmere.endpoints.amqp.idempotence import CAPABILITY
+from hubmere.endpoints.amqp.links.idempotence import CAPABILITY
 from hubmere.wire.amqp import Link
 from hubmere.wire.amqp.codec.message import Message, read_message, write_message
 from hubmere.wire.amqp.codec.performatives import Properties, Source, Target
@@ -21,29 +21,29 @@ READER = "orders/ConsumerGroups/$Default/Partitions/0"
 
 
 def a_gate(node: AmqpNode) -> Gate:
-    """Hold back partition 0 of `orders`; partition 1 is open at once."""
+    """Delay the opening of partition 0 of `orders`; partition 1 opens at once."""
     return node.call(lambda: Gate(node.hub(), 0))
 
 
 def await_waiting(node: AmqpNode, gate: Gate, count: int) -> None:
-    """Wait until so many requests wait."""
+    """Wait until a number of requests wait."""
     deadline = time.monotonic() + PATIENCE_S
     while node.call(lambda: gate.waiting.count) != count:
         assert time.monotonic() < deadline
 
 
 def let_time_pass(node: AmqpNode) -> None:
-    """Let as much time pass as a request may wait."""
+    """Advance time by the longest wait that a request is allowed."""
     node.call(lambda: expire(node.broker.upkeep, node._clock.monotonic()))
 
 
 def test_receiver_is_attached_when_the_log_is_open(
     node: AmqpNode, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Credit that it gave before the answer counts, and other links of its connection work meanwhile."""
+    """Credit that it granted before the answer counts, and other links of its connection work meanwhile."""
     gate = a_gate(node)
     link = client._session.attach("reader", is_sender=False, source=Source(address=READER), target=Target())
-    # Our own client would wait for the answer; others give credit at once.
+    # Our own client would wait for the answer; other clients grant credit at once.
     with monkeypatch.context() as patch:
         patch.setattr(Link, "_is_usable", lambda _: True)
         link.grant(10)
@@ -79,7 +79,7 @@ def test_receiver_that_waited_too_long_is_refused_as_busy(node: AmqpNode, client
     assert "Partition 0 of 'orders' is still being opened" in refused.description
 
 
-def test_receiver_that_is_gone_leaves_nothing_behind(node: AmqpNode) -> None:
+def test_receiver_that_disconnects_leaves_no_waiting_request(node: AmqpNode) -> None:
     """Its connection is closed while its attach waits."""
     gate = a_gate(node)
     with RawClient(node) as client:
@@ -95,7 +95,7 @@ def test_receiver_that_is_gone_leaves_nothing_behind(node: AmqpNode) -> None:
 
 
 def ask_and_go_on(client: RawClient, message_id: str) -> None:
-    """Ask the management node about partition 0, and do not wait for the reply."""
+    """Send a request about partition 0 to the management node, and do not wait for the reply."""
     sender = client._requests["$management"]
     request = Message(
         properties=Properties(message_id=message_id, reply_to="to-$management"), application_properties=READ_PARTITION
@@ -104,8 +104,8 @@ def ask_and_go_on(client: RawClient, message_id: str) -> None:
     client.flush()
 
 
-def test_question_about_a_partition_is_answered_when_the_log_is_open(node: AmqpNode, client: RawClient) -> None:
-    """Other questions on the same links are answered first."""
+def test_request_about_a_partition_is_answered_when_the_log_is_open(node: AmqpNode, client: RawClient) -> None:
+    """Other requests on the same links are answered first."""
     gate = a_gate(node)
     client.ask("$management", READ_PARTITION | {"partition": "1"})
     ask_and_go_on(client, "waits")
@@ -122,8 +122,8 @@ def test_question_about_a_partition_is_answered_when_the_log_is_open(node: AmqpN
     assert map_of(reply)["last_enqueued_sequence_number"] == -1
 
 
-def test_question_that_waited_too_long_is_refused_as_busy(node: AmqpNode, client: RawClient) -> None:
-    """The SDKs ask again."""
+def test_request_that_waited_too_long_is_refused_as_busy(node: AmqpNode, client: RawClient) -> None:
+    """The SDKs retry."""
     gate = a_gate(node)
     client.ask("$management", READ_PARTITION | {"partition": "1"})
     ask_and_go_on(client, "waits")
@@ -136,8 +136,8 @@ def test_question_that_waited_too_long_is_refused_as_busy(node: AmqpNode, client
     assert (reply.application_properties or {})["errorCondition"] == "com.microsoft:server-busy"
 
 
-def test_question_of_a_client_that_is_gone_leaves_nothing_behind(node: AmqpNode) -> None:
-    """The client is gone."""
+def test_request_of_a_client_that_disconnects_leaves_nothing_behind(node: AmqpNode) -> None:
+    """Its reply cannot be sent."""
     gate = a_gate(node)
     with RawClient(node) as client:
         client.authorize()
@@ -150,7 +150,7 @@ def test_question_of_a_client_that_is_gone_leaves_nothing_behind(node: AmqpNode)
 
 
 def test_idempotent_producer_is_attached_when_the_log_is_open(node: AmqpNode, client: RawClient) -> None:
-    """Its attach is answered with the last number that the partition knows of it."""
+    """The answer has the last sequence number of the producer in the partition."""
     gate = a_gate(node)
     link = client._session.attach(
         "producer",

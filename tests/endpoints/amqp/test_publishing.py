@@ -1,4 +1,4 @@
-"""Deliveries in (reference: AMQP 4, checks 13 and 24 to 30)."""
+"""Publishing over AMQP (reference: AMQP 4, checks 13 and 24 to 30)."""
 
 from collections.abc import Iterator
 
@@ -39,13 +39,13 @@ def bodies(client: RawClient, partition: int, count: int, group: str = "$Default
     "address",
     ["amqps://localhost:5671/orders", "/orders", "orders", "ORDERS", "orders/Partitions/1", "/orders/PARTITIONS/1"],
 )
-def test_every_form_of_a_target_takes_events(client: RawClient, address: str) -> None:
+def test_every_form_of_a_target_accepts_events(client: RawClient, address: str) -> None:
     """Each SDK writes the same target in its own way."""
     client.publish(client.sender(address), an_event())
 
 
-def test_a_batch_is_as_many_events_with_one_outcome(client: RawClient) -> None:
-    """Consecutive sequence numbers, one disposition, settled."""
+def test_batch_has_one_outcome_for_all_its_events(client: RawClient) -> None:
+    """Sequence numbers are consecutive, and there is one settled disposition."""
     sender = client.sender("orders/Partitions/0")
 
     client.publish(sender, a_batch([an_event(f"{n}") for n in range(20)]), message_format=BATCH_FORMAT)
@@ -54,12 +54,14 @@ def test_a_batch_is_as_many_events_with_one_outcome(client: RawClient) -> None:
     assert [body_of(message) for message in received] == [b"%d" % n for n in range(20)]
     numbers = [(message.message_annotations or {})["x-opt-sequence-number"] for message in received]
     assert numbers == list(range(20))
-    assert sum(found.code == DISPOSITION for found in frames_of(bytes(client.transcript))) == 2  # put-token and this
+    assert (
+        sum(found.code == DISPOSITION for found in frames_of(bytes(client.transcript))) == 2
+    )  # the one of put-token, and this one
 
 
 @pytest.mark.parametrize("key", ["device-7", "7149583486996073602", "FWfAT", "sOdeEAsyQoEuEFPGerWO", "ключ"])
-def test_a_key_on_the_envelope_decides_the_partition_of_all_events(client: RawClient, key: str) -> None:
-    """And each event carries it when it is read."""
+def test_key_of_the_envelope_selects_the_partition_of_all_events(client: RawClient, key: str) -> None:
+    """Each event has the key when it is read."""
     batch = a_batch([an_event("a"), an_event("b")], key=key)
     client.publish(client.sender("orders"), batch, message_format=BATCH_FORMAT)
 
@@ -69,8 +71,8 @@ def test_a_key_on_the_envelope_decides_the_partition_of_all_events(client: RawCl
     assert [(message.message_annotations or {})["x-opt-partition-key"] for message in received] == [key, key]
 
 
-def test_single_events_with_keys_go_where_their_keys_say(client: RawClient) -> None:
-    """Also when they come in one read, mixed with others."""
+def test_single_events_are_stored_in_the_partitions_of_their_keys(client: RawClient) -> None:
+    """They may arrive in one read together with others."""
     keys = [f"device-{n}" for n in range(20)]
     client.publish(client.sender("orders"), *[an_event(key, key=key) for key in keys])
 
@@ -79,8 +81,8 @@ def test_single_events_with_keys_go_where_their_keys_say(client: RawClient) -> N
         assert bodies(client, partition, len(expected)) == expected
 
 
-def test_events_without_a_key_are_spread(client: RawClient) -> None:
-    """One after the other goes to the next partition."""
+def test_events_without_a_key_are_distributed(client: RawClient) -> None:
+    """Each event goes to the next partition."""
     sender = client.sender("orders")
     for n in range(4):
         client.publish(sender, an_event(f"{n}"))
@@ -89,7 +91,7 @@ def test_events_without_a_key_are_spread(client: RawClient) -> None:
 
 
 def test_single_events_of_one_read_share_a_batch(node: AmqpNode, client: RawClient) -> None:
-    """Each has its own outcome; on disk they cost one header."""
+    """Each has its own outcome; on disk they share one batch header."""
     sender = client.sender("orders/Partitions/0")
     ids = client.send(sender, *[an_event(f"{n}") for n in range(200)])
 
@@ -111,8 +113,8 @@ def _batches(log: PartitionLog) -> int:
     return count
 
 
-def test_a_bad_event_among_good_ones_is_rejected_alone(client: RawClient) -> None:
-    """One sender's broken message must not spoil those that came in the same read."""
+def test_bad_event_among_good_ones_is_rejected_alone(client: RawClient) -> None:
+    """A malformed message must not affect those of the same read."""
     sender = client.sender("orders/Partitions/0")
     ids = client.send(sender, an_event("a"), b"\x00\x53\x75\xa0\xff", an_event("c"))
 
@@ -126,7 +128,7 @@ def test_a_bad_event_among_good_ones_is_rejected_alone(client: RawClient) -> Non
 @pytest.mark.parametrize(
     "payload", [b"", b"junk", a_batch([]), a_batch([b"junk"]), a_batch([an_event(), an_event()[:-1]])]
 )
-def test_an_undecodable_batch_is_rejected_whole(client: RawClient, payload: bytes) -> None:
+def test_undecodable_batch_is_rejected_as_a_whole(client: RawClient, payload: bytes) -> None:
     """A batch is atomic."""
     sender = client.sender("orders/Partitions/0")
     (state,) = client.outcomes(client.send(sender, payload, message_format=BATCH_FORMAT)).values()
@@ -138,7 +140,7 @@ def test_an_undecodable_batch_is_rejected_whole(client: RawClient, payload: byte
     assert bodies(client, 0, 1) == [b"after"]
 
 
-def test_a_message_of_several_frames_is_put_together(client: RawClient) -> None:
+def test_message_of_several_frames_is_reassembled(client: RawClient) -> None:
     """200 KB in frames of 64 KB."""
     body = bytes(range(256)) * 800
     client.publish(client.sender("orders/Partitions/0"), an_event(body))
@@ -146,8 +148,8 @@ def test_a_message_of_several_frames_is_put_together(client: RawClient) -> None:
     assert bodies(client, 0, 1) == [body]
 
 
-def test_a_message_beyond_the_limit_is_rejected_and_the_link_lives_on() -> None:
-    """The text names delivery and sizes, as the service does; memory stays bounded while it comes in."""
+def test_message_beyond_the_limit_is_rejected_and_the_link_stays_attached() -> None:
+    """The text has delivery-id and sizes, as in the service; memory stays limited while it arrives."""
     book = LimitsBook(profile=Profile.BASIC)
     with AmqpNode(book=book) as node, RawClient(node) as client:
         client.authorize()
@@ -165,7 +167,7 @@ def test_a_message_beyond_the_limit_is_rejected_and_the_link_lives_on() -> None:
 
 
 def test_a_thousand_sends_never_lack_credit(client: RawClient) -> None:
-    """Credit and session window are topped up in time."""
+    """Credit and session window are renewed in time."""
     sender = client.sender("orders/Partitions/0")
 
     for _ in range(10):
@@ -176,7 +178,7 @@ def test_a_thousand_sends_never_lack_credit(client: RawClient) -> None:
 
 @pytest.mark.parametrize(("address", "full", "step"), [("orders", 300, 150), ("orders/Partitions/0", 1000, 100)])
 def test_credit_is_renewed_in_the_steps_of_the_service(client: RawClient, address: str, full: int, step: int) -> None:
-    """A sender that counts its credit never comes near the end of it."""
+    """A sender never runs out of credit."""
     sender = client.sender(address)
     client.publish(sender, *[an_event("x")] * (step - 1))
     before = sender.credit
@@ -188,15 +190,15 @@ def test_credit_is_renewed_in_the_steps_of_the_service(client: RawClient, addres
     assert before == full - step + 1
 
 
-def test_a_sender_is_settled_first_whatever_it_asks_for(client: RawClient) -> None:
+def test_receiver_settles_first_whatever_the_sender_asks_for(client: RawClient) -> None:
     """The service answers rcv-settle-mode first; a sender that waits for a second settlement would wait for ever."""
     _, answer = client.attach(is_sender=True, target=Target(address="orders"), snd_settle_mode=0, rcv_settle_mode=1)
 
     assert (answer.snd_settle_mode, answer.rcv_settle_mode) == (0, 0)
 
 
-def test_sending_without_credit_is_taken(client: RawClient) -> None:
-    """The Azure SDK for Python does not look at credit at all."""
+def test_sending_without_credit_is_accepted(client: RawClient) -> None:
+    """The Azure SDK for Python ignores credit."""
     sender = client.sender("orders/Partitions/0")
     sender.credit = 1000
     ids = client.send(sender, *[an_event() for _ in range(700)])
@@ -204,8 +206,8 @@ def test_sending_without_credit_is_taken(client: RawClient) -> None:
     assert len(client.outcomes(ids)) == 700
 
 
-def test_a_settled_delivery_is_stored_without_a_word(client: RawClient) -> None:
-    """No disposition answers it."""
+def test_settled_delivery_is_stored_without_a_disposition(client: RawClient) -> None:
+    """The sender does not expect an answer."""
     sender = client.sender("orders/Partitions/0", snd_settle_mode=1)
     before = sum(found.code == DISPOSITION for found in frames_of(bytes(client.transcript)))
     client.send(sender, an_event("quiet"), an_event("too"), settled=True)
@@ -246,7 +248,7 @@ EVERY_TYPE: dict[Value, Value] = {
     ],
 )
 def test_all_sections_and_types_survive(client: RawClient, body: Data | AmqpValue | Sequence) -> None:
-    """Events are read with the same types as they were sent."""
+    """Events are read with the types with which they were sent."""
     sent = Message(
         header=Header(durable=True, priority=3, ttl=60000),
         message_annotations={Symbol("x-opt-mine"): Int(7)},
@@ -286,8 +288,8 @@ def test_all_sections_and_types_survive(client: RawClient, body: Data | AmqpValu
         (None, "com.microsoft:argument-error"),
     ],
 )
-def test_a_target_that_makes_no_sense_is_refused(client: RawClient, address: Value, condition: str) -> None:
-    """With the condition that SDKs map to the right exception; the connection stays open."""
+def test_invalid_target_is_refused(client: RawClient, address: Value, condition: str) -> None:
+    """The condition is one that SDKs map to the right exception; the connection stays open."""
     with pytest.raises(Refused) as refused:
         client.sender(address)
 
@@ -296,8 +298,8 @@ def test_a_target_that_makes_no_sense_is_refused(client: RawClient, address: Val
     client.sender("orders")
 
 
-def test_a_key_on_a_partition_link_stays_with_the_event(client: RawClient) -> None:
-    """Python's buffered producer chooses the partition by itself and leaves the key on: the link decides."""
+def test_key_on_a_partition_link_is_stored_with_the_event(client: RawClient) -> None:
+    """Python's buffered producer chooses the partition itself and sends the key too: the link decides."""
     key = next(key for key in "abcdef" if partition_of_key(key, 2) == 1)
     client.publish(client.sender("orders/Partitions/0"), an_event(key=key))
 
@@ -315,8 +317,8 @@ def test_a_key_that_is_too_long_is_rejected(client: RawClient) -> None:
     assert state.error.condition == "com.microsoft:argument-error"
 
 
-def test_a_publisher_is_the_key_of_its_events(client: RawClient) -> None:
-    """They carry its name, and all go to one partition."""
+def test_name_of_a_publisher_is_the_key_of_its_events(client: RawClient) -> None:
+    """The events have its name, and are all in one partition."""
     sender = client.sender("orders/Publishers/device-7")
     client.publish(sender, an_event("a"), an_event("b"))
 
@@ -329,7 +331,7 @@ def test_a_publisher_is_the_key_of_its_events(client: RawClient) -> None:
         assert annotations["x-opt-partition-key"] == "device-7"
 
 
-def test_a_publisher_may_not_use_another_key(client: RawClient) -> None:
+def test_publisher_may_not_use_another_key(client: RawClient) -> None:
     """It would publish in the name of another."""
     sender = client.sender("orders/Publishers/device-7")
     (state,) = client.outcomes(client.send(sender, an_event(key="device-8"))).values()
@@ -337,8 +339,8 @@ def test_a_publisher_may_not_use_another_key(client: RawClient) -> None:
     assert isinstance(state, Rejected)
 
 
-def test_a_revoked_publisher_loses_its_link(node: AmqpNode, client: RawClient) -> None:
-    """At once, and it cannot attach again."""
+def test_link_of_a_revoked_publisher_is_detached(node: AmqpNode, client: RawClient) -> None:
+    """It is detached at once, and cannot attach again."""
     sender = client.sender("orders/Publishers/device-7")
     client.publish(sender, an_event())
     other = client.sender("orders/Publishers/device-8")
@@ -352,8 +354,8 @@ def test_a_revoked_publisher_loses_its_link(node: AmqpNode, client: RawClient) -
     client.publish(other, an_event())
 
 
-def test_a_disabled_hub_puts_everybody_out(node: AmqpNode, client: RawClient) -> None:
-    """Senders and readers get the same condition."""
+def test_disabled_hub_detaches_senders_and_readers(node: AmqpNode, client: RawClient) -> None:
+    """Both get the same condition."""
     sender, reader = client.sender("orders"), client.reader()
     hub = node.hub()
 
@@ -368,13 +370,13 @@ def test_a_disabled_hub_puts_everybody_out(node: AmqpNode, client: RawClient) ->
 
 @pytest.fixture
 def throttled() -> Iterator[AmqpNode]:
-    """One throughput unit, but five events a second only."""
+    """A node with one throughput unit, but only five events a second."""
     book = LimitsBook(profile=Profile.STANDARD, overrides={"ingress_events_per_unit": 5})
     with AmqpNode(book=book) as node:
         yield node
 
 
-def test_a_throttled_sender_is_detached_after_its_accepted_events(throttled: AmqpNode) -> None:
+def test_throttled_sender_is_detached_after_its_accepted_events_are_settled(throttled: AmqpNode) -> None:
     """The Python SDK retries only after a detach, not after a rejection; accepted events are settled before."""
     with RawClient(throttled) as client:
         client.authorize()
@@ -394,7 +396,7 @@ def test_a_throttled_sender_is_detached_after_its_accepted_events(throttled: Amq
     assert all(isinstance(state, Accepted) for state in states.values())
 
 
-def test_a_log_that_cannot_take_events_detaches(
+def test_log_that_cannot_store_events_detaches_the_sender(
     node: AmqpNode, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full disk is temporary; the client should retry."""

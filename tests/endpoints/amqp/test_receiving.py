@@ -1,4 +1,4 @@
-"""Deliveries out (reference: AMQP 5, checks 31 to 43)."""
+"""Receiving over AMQP (reference: AMQP 5, checks 31 to 43)."""
 
 import uuid
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from endpoints.amqp.messages import BATCH_FORMAT, a_batch, an_event, body_of
 from endpoints.amqp.raw_client import SELECTOR, RawClient, Refused
 from endpoints.amqp.raw_frames import DISPOSITION, TRANSFER, frames_of
 from hubmere.endpoints.amqp.connection import AmqpConnection
-from hubmere.endpoints.amqp.read_link import ReadLink
+from hubmere.endpoints.amqp.links.read_link import ReadLink
 from hubmere.model.entity import Status
 from hubmere.model.errors import PartitionOffline
 from hubmere.model.spec import HubSpec
@@ -67,7 +67,7 @@ def is_quiet(client: RawClient, seconds: float = 0.15) -> bool:
 def test_a_selector_starts_at_the_right_event(
     client: RawClient, name: str, operator: str, first: int, quote: str
 ) -> None:
-    """At or after the fifth event, in each anchor that clients use."""
+    """The reader starts at or after the fifth event, with each kind of position that clients use."""
     publish(client, 10)
     fifth = client.receive(client.reader(), 10)[5]
     value = int(annotated(fifth, name))
@@ -77,8 +77,8 @@ def test_a_selector_starts_at_the_right_event(
     assert numbers(client, reader, 10 - first) == list(range(first, 10))
 
 
-def test_a_time_before_everything_is_the_beginning_and_after_everything_the_end(client: RawClient) -> None:
-    """Events enqueued later than the given instant, and only those."""
+def test_time_before_all_events_is_the_beginning_and_after_all_events_the_end(client: RawClient) -> None:
+    """Only events that were enqueued after the given time are delivered."""
     publish(client, 3)
     (last,) = client.receive(client.reader(), 3)[2:]
     at_ms = int(annotated(last, "x-opt-enqueued-time"))
@@ -92,7 +92,7 @@ def test_a_time_before_everything_is_the_beginning_and_after_everything_the_end(
 
 
 @pytest.mark.parametrize("descriptor", [Symbol(SELECTOR), ULong(0x468C00000004), ULong(0x137000000A)])
-def test_the_filter_is_known_by_any_of_its_descriptors(client: RawClient, descriptor: Value) -> None:
+def test_filter_is_recognised_by_any_of_its_descriptors(client: RawClient, descriptor: Value) -> None:
     """Python and Java write the name, JavaScript and .NET a number each."""
     publish(client, 4)
     filters: dict[Value, Value] = {Symbol("any"): Described(descriptor, "amqp.annotation.x-opt-sequence-number > '1'")}
@@ -104,8 +104,8 @@ def test_the_filter_is_known_by_any_of_its_descriptors(client: RawClient, descri
     assert answer.source.filter == filters
 
 
-def test_latest_means_what_comes_after_the_attach(client: RawClient) -> None:
-    """Nothing older, and nothing lost between the attach and the first credit."""
+def test_latest_starts_after_the_attach(client: RawClient) -> None:
+    """No older event is delivered, and none is lost between the attach and the first credit."""
     publish(client, 3)
     reader = client.reader(selector="amqp.annotation.x-opt-offset > '@latest'")
     publish(client, 2, first=3)
@@ -113,8 +113,8 @@ def test_latest_means_what_comes_after_the_attach(client: RawClient) -> None:
     assert numbers(client, reader, 2) == [3, 4]
 
 
-def test_a_position_in_the_future_waits(client: RawClient) -> None:
-    """The tolerant choice: nothing is delivered until the log reaches the position."""
+def test_inclusive_start_at_the_next_sequence_number_waits(client: RawClient) -> None:
+    """Nothing is delivered until the log reaches the position."""
     publish(client, 2)
     reader = client.reader(selector="amqp.annotation.x-opt-sequence-number >= '2'")
     reader.grant(10)
@@ -126,10 +126,10 @@ def test_a_position_in_the_future_waits(client: RawClient) -> None:
 
 @pytest.mark.parametrize("operator", [">", ">="])
 @pytest.mark.parametrize(("name", "kind"), [("x-opt-sequence-number", "sequence number"), ("x-opt-offset", "offset")])
-def test_a_partition_never_written_has_no_number_to_start_at(
+def test_start_at_a_number_is_refused_on_a_partition_never_written(
     client: RawClient, name: str, kind: str, operator: str
 ) -> None:
-    """The service refuses both forms; a checkpoint of another hub must not wait for ever."""
+    """The service refuses both forms; a reader with a checkpoint of another hub must not wait for ever."""
     with pytest.raises(Refused) as refused:
         client.reader(selector=f"amqp.annotation.{name} {operator} '0'")
 
@@ -143,8 +143,8 @@ def test_a_partition_never_written_has_no_number_to_start_at(
 @pytest.mark.parametrize(
     "selector", [None, "amqp.annotation.x-opt-offset > '-1'", "amqp.annotation.x-opt-offset > '@latest'"]
 )
-def test_a_partition_never_written_can_be_waited_for(client: RawClient, selector: str | None) -> None:
-    """From the beginning and from the end are positions everywhere."""
+def test_reader_can_wait_on_a_partition_never_written(client: RawClient, selector: str | None) -> None:
+    """The beginning and the end are always valid positions."""
     reader = client.reader(selector=selector)
     publish(client, 1)
 
@@ -163,9 +163,7 @@ def test_a_partition_never_written_can_be_waited_for(client: RawClient, selector
         ("orders", "orders/ConsumerGroups/$Default/Partitions/0"),
     ],
 )
-def test_the_refusal_of_another_reader_address_names_one_that_works(
-    client: RawClient, address: str, works: str
-) -> None:
+def test_refusal_of_another_reader_address_names_one_that_works(client: RawClient, address: str, works: str) -> None:
     """The service's overview writes `//namespace/hub/group`, which no client can read from."""
     with pytest.raises(Refused) as refused:
         client.reader(address)
@@ -187,10 +185,8 @@ def test_the_refusal_of_another_reader_address_names_one_that_works(
         ("orders/Partitions/0", None, "com.microsoft:argument-error"),
     ],
 )
-def test_a_source_that_makes_no_sense_is_refused(
-    client: RawClient, address: str, selector: str | None, condition: str
-) -> None:
-    """With the condition that SDKs map to the right exception."""
+def test_invalid_source_is_refused(client: RawClient, address: str, selector: str | None, condition: str) -> None:
+    """The condition is one that SDKs map to the right exception."""
     with pytest.raises(Refused) as refused:
         client.reader(address, selector)
 
@@ -198,7 +194,7 @@ def test_a_source_that_makes_no_sense_is_refused(
 
 
 def test_a_dynamic_source_is_refused(client: RawClient) -> None:
-    """There are no nodes but those that exist."""
+    """Nodes cannot be created by a link."""
     with pytest.raises(Refused) as refused:
         client.attach(is_sender=False, source=Source(dynamic=True))
 
@@ -208,8 +204,8 @@ def test_a_dynamic_source_is_refused(client: RawClient) -> None:
 # --- credit
 
 
-def test_nothing_comes_before_credit_and_at_once_after(client: RawClient) -> None:
-    """Python attaches with a flow of no credit, then grants 300."""
+def test_nothing_is_delivered_before_credit_is_granted(client: RawClient) -> None:
+    """Python attaches with a flow without credit, then grants 300."""
     publish(client, 5)
     reader = client.reader()
     reader.grant(0)
@@ -220,8 +216,8 @@ def test_nothing_comes_before_credit_and_at_once_after(client: RawClient) -> Non
     assert [int(body_of(message)) for message in client.receive(reader, 5, credit=0)] == [0, 1, 2, 3, 4]
 
 
-def test_credit_is_kept_to_the_message(client: RawClient) -> None:
-    """Three means three, also out of one batch."""
+def test_no_more_events_than_credit_are_delivered(client: RawClient) -> None:
+    """This also holds inside a batch."""
     publish(client, 10)
     reader = client.reader()
 
@@ -231,8 +227,8 @@ def test_credit_is_kept_to_the_message(client: RawClient) -> None:
     assert numbers(client, reader, 6) == [4, 5, 6, 7, 8, 9]
 
 
-def test_credit_can_be_taken_back(client: RawClient) -> None:
-    """A smaller number counts at once."""
+def test_credit_can_be_reduced(client: RawClient) -> None:
+    """A smaller number applies at once."""
     reader = client.reader()
     reader.grant(100)
     reader.grant(0)
@@ -242,8 +238,8 @@ def test_credit_can_be_taken_back(client: RawClient) -> None:
     assert is_quiet(client)
 
 
-def test_drain_gives_the_rest_of_the_credit_back(client: RawClient) -> None:
-    """Three events, then a flow that has counted to a hundred."""
+def test_drain_uses_up_the_remaining_credit(client: RawClient) -> None:
+    """The reader gets three events, then a flow whose delivery-count has advanced by a hundred."""
     publish(client, 3)
     reader = client.reader()
     reader.grant(100, drain=True)
@@ -257,8 +253,8 @@ def test_drain_gives_the_rest_of_the_credit_back(client: RawClient) -> None:
     assert numbers(client, reader, 1) == [3]
 
 
-def test_a_live_tail_follows_without_a_gap_or_a_repeat(client: RawClient) -> None:
-    """From the first event to those that are published while reading, on one link."""
+def test_reader_at_the_end_gets_new_events_without_a_gap_or_a_repeat(client: RawClient) -> None:
+    """One link reads from the first event to those that are published meanwhile."""
     publish(client, 50)
     reader = client.reader()
     reader.grant(1000)
@@ -272,8 +268,8 @@ def test_a_live_tail_follows_without_a_gap_or_a_repeat(client: RawClient) -> Non
     assert received == list(range(150))
 
 
-def test_the_session_window_is_kept(node: AmqpNode) -> None:
-    """.NET ends a session that overruns its window; a new flow opens it again."""
+def test_session_window_is_respected(node: AmqpNode) -> None:
+    """.NET ends a session when its window is exceeded; a new flow opens it again."""
     with RawClient(node, incoming_window=7) as client:
         client.authorize()
         publish(client, 40)
@@ -288,7 +284,7 @@ def test_the_session_window_is_kept(node: AmqpNode) -> None:
 # --- content of a delivery
 
 
-def test_the_four_annotations_have_their_types(client: RawClient) -> None:
+def test_four_annotations_have_their_types(client: RawClient) -> None:
     """Java casts them; without runtime metrics there are no delivery annotations."""
     publish(client, 2)
 
@@ -304,8 +300,8 @@ def test_the_four_annotations_have_their_types(client: RawClient) -> None:
     assert first.delivery_annotations is None
 
 
-def test_runtime_metrics_come_with_every_event(client: RawClient) -> None:
-    """All of them, or Java takes none."""
+def test_runtime_metrics_are_on_every_event(client: RawClient) -> None:
+    """All of them must be present, or Java ignores them."""
     publish(client, 3)
     reader, answer = client.attach(
         is_sender=False, source=Source(address=READER), desired_capabilities=(METRIC, "com.microsoft:georeplication")
@@ -326,8 +322,8 @@ def test_runtime_metrics_come_with_every_event(client: RawClient) -> None:
 
 
 @pytest.mark.parametrize("capabilities", [None, (METRIC,)], ids=["plain", "with metrics"])
-def test_no_header_is_delivered(client: RawClient, capabilities: tuple[str, ...] | None) -> None:
-    """As the service: a reader that honours time-to-live would discard events that the hub still keeps."""
+def test_header_section_is_not_delivered(client: RawClient, capabilities: tuple[str, ...] | None) -> None:
+    """As in the service: a reader that applies time-to-live would discard events that the hub still has."""
     payload = write_message(Message(header=Header(durable=True, ttl=1))) + an_event("x")
     client.publish(client.sender("orders/Partitions/0"), payload)
 
@@ -337,7 +333,7 @@ def test_no_header_is_delivered(client: RawClient, capabilities: tuple[str, ...]
     assert body_of(received) == b"x"
 
 
-def test_delivery_annotations_behind_the_body_come_back_behind_it(client: RawClient) -> None:
+def test_delivery_annotations_after_the_body_are_delivered_there(client: RawClient) -> None:
     """The Python SDK writes its delivery annotations there."""
     behind = write_section(Section.DELIVERY_ANNOTATIONS, {Symbol("hop"): True})
     client.publish(client.sender("orders/Partitions/0"), an_event("x") + behind)
@@ -368,10 +364,10 @@ def test_delivery_ids_are_contiguous_over_the_links_of_a_session(client: RawClie
 
 @pytest.mark.parametrize("max_frame_size", [512, 4096, 32768])
 @pytest.mark.parametrize("capabilities", [None, (METRIC,)], ids=["plain", "with metrics"])
-def test_a_large_event_is_split_over_the_frames_that_the_peer_takes(
+def test_large_event_is_split_to_the_frame_size_of_the_peer(
     node: AmqpNode, max_frame_size: int, capabilities: tuple[str, ...] | None
 ) -> None:
-    """Java over WebSocket takes 4 KB; small events around it go in single frames."""
+    """Java over WebSocket accepts 4 KB; small events before and after are in single frames."""
     body = bytes(range(256)) * 800
     with RawClient(node) as sender:
         sender.authorize()
@@ -405,7 +401,7 @@ def test_every_reader_is_answered_with_settled_deliveries(client: RawClient, ask
 
 @pytest.mark.parametrize("size_bytes", [10, 100_000], ids=["one frame", "several frames"])
 def test_a_delivered_event_has_an_empty_tag(client: RawClient, size_bytes: int) -> None:
-    """Nobody refers to a delivery that is settled already."""
+    """A settled delivery is never referred to."""
     client.publish(client.sender("orders/Partitions/0"), an_event(bytes(size_bytes)))
     seen = len(client.transcript)
     client.receive(client.reader(snd_settle_mode=0), 1)
@@ -416,8 +412,8 @@ def test_a_delivered_event_has_an_empty_tag(client: RawClient, size_bytes: int) 
     assert {(transfer.delivery_tag, transfer.settled) for transfer in transfers} == {(b"", True)}
 
 
-def test_a_reader_that_never_settles_is_never_stalled(client: RawClient) -> None:
-    """Credit alone decides: neither Python nor Go sends dispositions."""
+def test_reader_that_never_settles_is_not_blocked(client: RawClient) -> None:
+    """Only credit counts: neither Python nor Go sends dispositions."""
     for first in range(0, 10_000, 2500):
         publish(client, 2500, first=first)
     reader = client.reader(snd_settle_mode=0)
@@ -426,8 +422,8 @@ def test_a_reader_that_never_settles_is_never_stalled(client: RawClient) -> None
 
 
 @pytest.mark.parametrize("settled", [True, False])
-def test_a_disposition_for_a_settled_delivery_does_no_harm(client: RawClient, settled: bool) -> None:
-    """Clients that settle everything continue to read; one that settles second gets its answer."""
+def test_disposition_for_a_settled_delivery_has_no_effect(client: RawClient, settled: bool) -> None:
+    """Clients that settle everything continue to read; one with mode second gets its answer."""
     publish(client, 2)
     reader = client.reader(snd_settle_mode=0, rcv_settle_mode=1)
     reader.grant(1)
@@ -441,8 +437,8 @@ def test_a_disposition_for_a_settled_delivery_does_no_harm(client: RawClient, se
     )
 
 
-def test_no_disposition_is_sent_for_what_is_read(client: RawClient) -> None:
-    """One as sender could settle sends of a Python client."""
+def test_no_disposition_is_sent_for_delivered_events(client: RawClient) -> None:
+    """A disposition with role sender could settle sends of a Python client."""
     publish(client, 3)
     before = sum(found.code == DISPOSITION for found in frames_of(bytes(client.transcript)))
     client.receive(client.reader(), 3)
@@ -458,8 +454,8 @@ def an_epoch(number: int, name: str | None = None) -> dict[Value, Value]:
     return {Symbol("com.microsoft:epoch"): Long(number)} | named
 
 
-def test_an_equal_or_higher_epoch_takes_over(node: AmqpNode, client: RawClient) -> None:
-    """Also from another connection; the refusal of the old reader names the new one."""
+def test_equal_or_higher_epoch_takes_over(node: AmqpNode, client: RawClient) -> None:
+    """The new reader may be on another connection; the error of the old one names the new one."""
     publish(client, 3)
     old = client.reader(properties=an_epoch(1, "old"))
     old.grant(10)
@@ -474,8 +470,8 @@ def test_an_equal_or_higher_epoch_takes_over(node: AmqpNode, client: RawClient) 
     assert "New receiver 'new' with higher epoch of '1' is created hence current receiver 'old'" in refused.description
 
 
-def test_a_lower_epoch_and_none_are_refused(client: RawClient) -> None:
-    """The owner stays."""
+def test_lower_epoch_and_no_epoch_are_refused(client: RawClient) -> None:
+    """The owner stays attached."""
     client.reader(properties=an_epoch(5))
 
     for properties in (an_epoch(4), None):
@@ -484,16 +480,16 @@ def test_a_lower_epoch_and_none_are_refused(client: RawClient) -> None:
         assert refused.value.condition == "amqp:link:stolen"
 
 
-def test_an_epoch_puts_plain_readers_out(client: RawClient) -> None:
-    """The owner reads alone."""
+def test_reader_with_an_epoch_evicts_readers_without(client: RawClient) -> None:
+    """The owner is the only reader."""
     plain = [client.reader() for _ in range(3)]
     client.reader(properties=an_epoch(0))
 
     assert {client.detached(link).condition for link in plain} == {"amqp:link:stolen"}
 
 
-def test_a_sixth_plain_reader_is_refused_until_one_goes(client: RawClient) -> None:
-    """Five share a partition in a group; other groups are not concerned."""
+def test_sixth_reader_without_epoch_is_refused_until_one_leaves(client: RawClient) -> None:
+    """Five readers share a partition in a group; other groups are not affected."""
     readers = [client.reader(properties={Symbol("com.microsoft:receiver-name"): f"r{n}"}) for n in range(5)]
     with pytest.raises(Refused) as refused:
         client.reader()
@@ -506,7 +502,7 @@ def test_a_sixth_plain_reader_is_refused_until_one_goes(client: RawClient) -> No
     assert "r0, r1, r2, r3, r4" in refused.value.description
 
 
-def test_a_lost_connection_frees_its_places(node: AmqpNode) -> None:
+def test_lost_connection_frees_its_reader_slots(node: AmqpNode) -> None:
     """A client that was killed must be able to connect again."""
     with RawClient(node) as client:
         client.authorize()
@@ -521,15 +517,15 @@ def test_a_lost_connection_frees_its_places(node: AmqpNode) -> None:
 
 
 @pytest.mark.parametrize("epoch", [Long(-1), "1", True])
-def test_an_epoch_that_is_none_is_refused(client: RawClient, epoch: Value) -> None:
-    """It would decide who owns a partition."""
+def test_invalid_epoch_is_refused(client: RawClient, epoch: Value) -> None:
+    """The epoch decides who owns a partition."""
     with pytest.raises(Refused) as refused:
         client.reader(properties={Symbol("com.microsoft:epoch"): epoch})
 
     assert refused.value.condition == "com.microsoft:argument-error"
 
 
-def test_a_partition_that_cannot_be_read_ends_its_link_only(
+def test_partition_that_cannot_be_read_detaches_only_its_link(
     node: AmqpNode, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reader is detached as busy; the connection and its other links stay open."""
@@ -551,8 +547,8 @@ def test_a_partition_that_cannot_be_read_ends_its_link_only(
 
 
 @pytest.fixture
-def roomy() -> Iterator[AmqpNode]:
-    """A node that takes as many hubs as there are examples."""
+def large_node() -> Iterator[AmqpNode]:
+    """A node without limits on hubs, since each example needs one."""
     with AmqpNode(book=LimitsBook(overrides={"hubs_per_namespace": "unlimited"})) as node:
         yield node
 
@@ -563,14 +559,14 @@ def roomy() -> Iterator[AmqpNode]:
     window=st.sampled_from([3, 50, 5000]),
     frame_size=st.sampled_from([512, 65536]),
 )
-def test_whatever_the_credit_a_reader_gets_each_event_once_and_in_order(
-    roomy: AmqpNode, steps: list[tuple[int, int, bool]], window: int, frame_size: int
+def test_reader_gets_each_event_once_and_in_order_for_any_credit(
+    large_node: AmqpNode, steps: list[tuple[int, int, bool]], window: int, frame_size: int
 ) -> None:
-    """Publications, credit, window and frame size in any mixture: never a gap, a repeat, or an event too many."""
+    """Publications, credit, window and frame size vary: there is never a gap, a repeat, or an event too many."""
     hub = f"hub-{uuid.uuid4().hex}"
-    roomy.add_hub(hub, 1)
+    large_node.add_hub(hub, 1)
     published = received = 0
-    with RawClient(roomy, incoming_window=window, max_frame_size=frame_size) as client:
+    with RawClient(large_node, incoming_window=window, max_frame_size=frame_size) as client:
         client.authorize()
         sender = client.sender(f"{hub}/Partitions/0")
         reader = client.reader(f"{hub}/ConsumerGroups/$Default/Partitions/0")
@@ -592,8 +588,8 @@ def test_whatever_the_credit_a_reader_gets_each_event_once_and_in_order(
 # --- how fast
 
 
-def test_egress_is_paced_and_nothing_is_lost() -> None:
-    """Beyond its units a reader waits; it is never refused and misses nothing."""
+def test_egress_is_throttled_and_nothing_is_lost() -> None:
+    """Over its units a reader is delayed; it is never refused and misses nothing."""
     book = LimitsBook(
         profile=Profile.STANDARD, overrides={"egress_events_per_unit": 400, "ingress_events_per_unit": 9999}
     )
@@ -606,7 +602,7 @@ def test_egress_is_paced_and_nothing_is_lost() -> None:
 
 
 def test_two_groups_read_the_same_events(client: RawClient) -> None:
-    """Reading takes nothing away."""
+    """Reading does not remove events."""
     publish(client, 5)
 
     for group in ("$default", "SECOND"):
@@ -614,8 +610,8 @@ def test_two_groups_read_the_same_events(client: RawClient) -> None:
         assert numbers(client, reader, 5) == [0, 1, 2, 3, 4]
 
 
-def test_an_evicted_reader_releases_its_partition_at_once(node: AmqpNode, client: RawClient) -> None:
-    """Also when it never answers the detach."""
+def test_evicted_reader_releases_its_partition_at_once(node: AmqpNode, client: RawClient) -> None:
+    """This holds even if it never answers the detach."""
     reader = client.reader()
     part = node.call(lambda: [stream.session for stream in node.connections.streams])[0]
 
@@ -641,8 +637,8 @@ def test_an_evicted_reader_releases_its_partition_at_once(node: AmqpNode, client
     ],
     ids=["retention", "status"],
 )
-def test_a_changed_hub_detaches_its_readers(node: AmqpNode, client: RawClient, spec: HubSpec) -> None:
-    """The service does so for them to begin again under the new settings; they may attach again at once."""
+def test_changed_hub_detaches_its_readers(node: AmqpNode, client: RawClient, spec: HubSpec) -> None:
+    """As in the service, so that they start again with the new settings; they may attach again at once."""
     publish(client, 1)
     reader = client.reader()
     node.manage(lambda manager, actor, done: manager.update_hub(NAMESPACE, "orders", spec, actor, done))
@@ -654,8 +650,8 @@ def test_a_changed_hub_detaches_its_readers(node: AmqpNode, client: RawClient, s
     assert numbers(client, client.reader(), 1) == [0]
 
 
-def test_a_note_on_a_hub_leaves_its_readers_alone(node: AmqpNode, client: RawClient) -> None:
-    """User metadata is nothing that a reader depends on."""
+def test_changed_user_metadata_does_not_detach_readers(node: AmqpNode, client: RawClient) -> None:
+    """Readers do not depend on user metadata."""
     publish(client, 1)
     reader = client.reader()
     spec = HubSpec(user_metadata="mine")

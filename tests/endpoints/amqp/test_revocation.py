@@ -1,4 +1,4 @@
-"""Revocation reaches open AMQP connections: links are detached, connections closed, new links refused."""
+"""Revocation applies to open AMQP connections: links are detached, connections closed, new links refused."""
 
 from dataclasses import replace
 
@@ -39,20 +39,20 @@ def test_open_links_are_detached_when_their_rule_is_deleted(node: AmqpNode) -> N
     with RawClient(node) as client, RawClient(node) as other:
         client.authorize("orders", rule="device")
         other.authorize("orders")
-        sender, reader, innocent = client.sender(ADDRESS), client.reader(), other.sender(ADDRESS)
+        sender, reader, unaffected = client.sender(ADDRESS), client.reader(), other.sender(ADDRESS)
 
         delete_rule(node, "device")
         endings = [client.detached(link).condition for link in (sender, reader)]
         with pytest.raises(Refused) as refusal:
             client.sender(ADDRESS)
-        other.publish(innocent, an_event("still here"))
+        other.publish(unaffected, an_event("still here"))
 
     assert endings == ["amqp:unauthorized-access"] * 2
     assert refusal.value.condition == "amqp:unauthorized-access"
 
 
-def test_a_connection_by_sasl_plain_is_closed_when_its_rule_is_deleted(node: AmqpNode) -> None:
-    """Such a client cannot put another token, so there is nothing to wait for."""
+def test_connection_by_sasl_plain_is_closed_when_its_rule_is_deleted(node: AmqpNode) -> None:
+    """Such a client cannot put another token, so the connection is useless."""
     node.add_rule("device", "Send")
     with by_key(node, "device") as client:
         client.sender(ADDRESS)
@@ -62,7 +62,7 @@ def test_a_connection_by_sasl_plain_is_closed_when_its_rule_is_deleted(node: Amq
         assert client.closed().condition == "amqp:connection:forced"
 
 
-def test_links_lose_only_what_their_rule_has_lost(node: AmqpNode) -> None:
+def test_only_links_that_need_a_lost_right_are_detached(node: AmqpNode) -> None:
     """A rule without Listen detaches readers; its senders continue."""
     node.add_rule("device", "Send", "Listen")
     with RawClient(node) as client:
@@ -79,7 +79,7 @@ def test_links_lose_only_what_their_rule_has_lost(node: AmqpNode) -> None:
         client.publish(sender, an_event("after"))
 
 
-def test_a_rotated_key_keeps_open_links_and_opens_no_new_ones(node: AmqpNode) -> None:
+def test_rotated_key_keeps_open_links_but_opens_no_new_ones(node: AmqpNode) -> None:
     """The service keeps open links until their token expires; new ones are checked by the current keys."""
     node.add_rule("device", "Send", "Listen")
     with RawClient(node) as client:
@@ -97,7 +97,7 @@ def test_a_rotated_key_keeps_open_links_and_opens_no_new_ones(node: AmqpNode) ->
 
 
 def test_open_links_of_a_rotated_key_end_after_the_grace_time() -> None:
-    """SASL PLAIN has no expiry of its own: the rotation gives it one."""
+    """SASL PLAIN has no expiry of its own, so the rotation sets one."""
     with AmqpNode(token_grace_s=0.0, rotated_key_grace_s=0) as node:
         node.add_rule("device", "Send")
         with by_key(node, "device") as client:
@@ -110,8 +110,8 @@ def test_open_links_of_a_rotated_key_end_after_the_grace_time() -> None:
     assert ending.condition in {"amqp:link:detach-forced", "amqp:unauthorized-access"}
 
 
-def test_a_rotation_that_revokes_open_links_detaches_them_at_once(node: AmqpNode) -> None:
-    """For a key that has leaked; links by the rule's other key are not touched."""
+def test_rotation_that_revokes_open_links_detaches_them_at_once(node: AmqpNode) -> None:
+    """This is for a leaked key; links with the rule's other key are not affected."""
     node.add_rule("device", "Send")
     with RawClient(node) as client, RawClient(node) as other:
         client.authorize("orders", rule="device")
@@ -126,8 +126,8 @@ def test_a_rotation_that_revokes_open_links_detaches_them_at_once(node: AmqpNode
             by_secondary.publish(kept, an_event("after"))
 
 
-def test_a_network_rule_closes_open_connections(node: AmqpNode) -> None:
-    """Connections of a denied address are closed."""
+def test_network_rule_closes_open_connections(node: AmqpNode) -> None:
+    """Connections from a denied address are closed."""
     with RawClient(node) as client:
         client.authorize("orders")
         client.sender(ADDRESS)
@@ -138,8 +138,8 @@ def test_a_network_rule_closes_open_connections(node: AmqpNode) -> None:
         assert client.closed().condition == "amqp:connection:forced"
 
 
-def test_disabling_local_authentication_ends_every_signature(node: AmqpNode) -> None:
-    """No shared access key or signature is good any more, open links included."""
+def test_disabling_local_authentication_invalidates_every_signature(node: AmqpNode) -> None:
+    """Shared access keys and signatures are refused, and open links are detached."""
     with RawClient(node) as client, by_key(node, "RootManageSharedAccessKey") as plain:
         client.authorize("orders")
         sender = client.sender(ADDRESS)
@@ -152,8 +152,8 @@ def test_disabling_local_authentication_ends_every_signature(node: AmqpNode) -> 
         assert plain.closed().condition == "amqp:connection:forced"
 
 
-def test_a_hub_that_is_made_again_is_closed_to_the_keys_of_the_old_one(node: AmqpNode) -> None:
-    """A hub's rules go with it, though the new hub has the same name."""
+def test_recreated_hub_refuses_the_keys_of_the_old_one(node: AmqpNode) -> None:
+    """The rules of a hub are deleted with it, even if the new hub has the same name."""
     node.add_hub("brief", 1)
     node.manage(
         lambda manager, actor, done: manager.write_rule(NAMESPACE, "brief", rule_name("own"), Rights.SEND, actor, done)

@@ -1,4 +1,4 @@
-"""Hostile, slow and vanishing peers, and the node's own end (reference: AMQP, checks 48 and 50)."""
+"""Hostile, slow and disconnecting peers, and the stop of the node (reference: AMQP, checks 48 and 50)."""
 
 import logging
 import socket
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from endpoints.amqp.amqp_node import AmqpNode
 from endpoints.amqp.messages import BATCH_FORMAT, a_batch, an_event, body_of
-from endpoints.amqp.raw_client import RawClient
+from endpoints.amqp.raw_client import WAIT_SECONDS, RawClient
 from endpoints.amqp.raw_frames import AMQP_HEADER, CLOSE, frames_of, read_to_end
 from hubmere.endpoints.amqp.backpressure import MAX_WAITING_BYTES
 from hubmere.endpoints.stream import WRITE_HIGH_WATER_BYTES, Stream
@@ -42,10 +42,10 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_frame_ends_its_connection_and_no_other(node: AmqpNode, client: RawClient, name: str) -> None:
-    """With a condition that names the reason."""
+def test_invalid_frame_closes_only_its_own_connection(node: AmqpNode, client: RawClient, name: str) -> None:
+    """The condition names the reason."""
     data, condition = HOSTILE[name]
-    with socket.create_connection(("127.0.0.1", node.port), 10) as connection:
+    with socket.create_connection(("127.0.0.1", node.port), WAIT_SECONDS) as connection:
         connection.sendall(AMQP_HEADER + AN_OPEN + A_BEGIN + data)
         if name == "a transfer without a link":
             connection.sendall(frame_of(b"\x00\x53\x18\x45", 0))
@@ -58,17 +58,17 @@ def test_a_hostile_frame_ends_its_connection_and_no_other(node: AmqpNode, client
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.binary(max_size=400))
-def test_random_bytes_never_hurt_the_node(node: AmqpNode, data: bytes) -> None:
-    """Whatever comes behind a good start, the next client is served."""
-    with socket.create_connection(("127.0.0.1", node.port), 10) as connection:
+def test_random_bytes_never_affect_other_clients(node: AmqpNode, data: bytes) -> None:
+    """After a valid start any bytes may follow; the next client is served."""
+    with socket.create_connection(("127.0.0.1", node.port), WAIT_SECONDS) as connection:
         connection.sendall(AMQP_HEADER + AN_OPEN + A_BEGIN + data)
 
     with RawClient(node) as client:
         client.authorize()
 
 
-def test_a_reset_is_no_news(node: AmqpNode, caplog: pytest.LogCaptureFixture) -> None:
-    """The Azure SDK for Python resets its connections; this must not be logged as an error."""
+def test_reset_connection_is_not_logged_as_an_error(node: AmqpNode, caplog: pytest.LogCaptureFixture) -> None:
+    """The Azure SDK for Python resets its connections."""
     caplog.set_level(logging.INFO, logger="hubmere")
     for _ in range(5):
         with RawClient(node) as client:
@@ -85,7 +85,7 @@ def test_a_reset_is_no_news(node: AmqpNode, caplog: pytest.LogCaptureFixture) ->
 
 
 def _until(node: AmqpNode, fact: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + WAIT_SECONDS
     while not node.call(fact):
         assert time.monotonic() < deadline
 
@@ -98,8 +98,8 @@ def _stop_all(node: AmqpNode) -> None:
     node.call(stop)
 
 
-def test_a_reader_that_does_not_read_costs_little(node: AmqpNode, client: RawClient) -> None:
-    """Credit for everything, and a socket that is never emptied: the node stops at its high-water mark."""
+def test_reader_that_does_not_read_its_socket_uses_little_memory(node: AmqpNode, client: RawClient) -> None:
+    """It grants credit for everything and never reads: the node stops at its high-water mark."""
     sender = client.sender("orders/Partitions/0")
     batch = a_batch([an_event(bytes(10_000)) for _ in range(100)])
     for _ in range(20):
@@ -125,7 +125,9 @@ def _buffered(stream: Stream) -> int:
     return 0 if transport is None else transport.get_write_buffer_size()
 
 
-def test_a_sender_is_not_read_while_too_much_waits(node: AmqpNode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sender_is_not_read_while_too_many_publications_are_pending(
+    node: AmqpNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Back-pressure: uncommitted publications are bounded, and reading resumes after their commit."""
     with RawClient(node) as client:
         client.authorize()
@@ -153,8 +155,8 @@ def test_a_stopping_node_closes_connections_in_order(node: AmqpNode, client: Raw
     assert client.closed().condition == "amqp:connection:forced"
 
 
-def test_what_was_taken_is_settled_before_the_good_bye(node: AmqpNode, client: RawClient) -> None:
-    """An event that is stored and not acknowledged would be sent again."""
+def test_accepted_events_are_settled_before_the_node_stops(node: AmqpNode, client: RawClient) -> None:
+    """An event that is stored but not acknowledged would be sent again."""
     sender = client.sender("orders/Partitions/0")
     client.await_window(sender)
     ids = [sender.send(an_event(f"{n}")) for n in range(100)]
@@ -167,8 +169,8 @@ def test_what_was_taken_is_settled_before_the_good_bye(node: AmqpNode, client: R
     assert len(client.outcomes(ids[:stored])) == stored
 
 
-def test_two_sessions_do_not_disturb_each_other(client: RawClient) -> None:
-    """JavaScript begins one per link."""
+def test_sessions_of_a_connection_are_independent(client: RawClient) -> None:
+    """JavaScript begins one session per link."""
     other = client.begin()
     one = client.sender("orders/Partitions/0")
     two = client.sender("orders/Partitions/0", session=other)

@@ -9,7 +9,7 @@ from endpoints.amqp.amqp_node import AmqpNode
 from endpoints.amqp.messages import BATCH_FORMAT, a_batch, an_event
 from endpoints.amqp.raw_client import RawClient
 from endpoints.amqp.test_publishing import _batches, bodies
-from hubmere.endpoints.amqp.publish_link import PARTITION_CREDIT, PublishLink
+from hubmere.endpoints.amqp.links.publish_link import PARTITION_CREDIT, PublishLink
 from hubmere.model.errors import StorageFull
 from hubmere.store.log.writer import LogWriter
 from hubmere.wire.amqp import Link
@@ -21,7 +21,7 @@ _WARM_UP = 3
 
 @contextlib.contextmanager
 def several(node: AmqpNode, count: int = 8) -> Iterator[list[tuple[RawClient, Link]]]:
-    """Connections that have published a few events, so that the form of their transfers is known."""
+    """Connections that have published a few events, so that the layout of their transfers is cached."""
     with contextlib.ExitStack() as stack:
         clients = []
         for _ in range(count):
@@ -36,7 +36,7 @@ def several(node: AmqpNode, count: int = 8) -> Iterator[list[tuple[RawClient, Li
 
 @pytest.fixture
 def singles(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each read with one event was taken the short way."""
+    """Whether each read with one event used the fast path."""
     seen: list[bool] = []
     publish = PublishLink.on_single
 
@@ -70,8 +70,8 @@ def test_events_of_many_connections_share_a_batch(node: AmqpNode, singles: list[
     assert sorted(kept[8 * _WARM_UP :]) == [b"%d" % number for number in range(8)]
 
 
-def test_a_malformed_event_among_many_connections_is_rejected_alone(node: AmqpNode, singles: list[bool]) -> None:
-    """The others of the turn are stored."""
+def test_malformed_event_among_many_connections_is_rejected_alone(node: AmqpNode, singles: list[bool]) -> None:
+    """The other events of the turn are stored."""
     with several(node) as clients:
         with node.held():
             sent = [
@@ -84,7 +84,7 @@ def test_a_malformed_event_among_many_connections_is_rejected_alone(node: AmqpNo
 
 
 def test_events_of_one_link_keep_their_order(node: AmqpNode, client: RawClient, singles: list[bool]) -> None:
-    """Single events, batches and runs by turns, in separate packets of one turn."""
+    """Single events, batches and runs alternate, in separate packets of one turn."""
     link = client.sender("orders/Partitions/0")
     client.publish(link, an_event("a"))
     client.publish(link, an_event("b"))
@@ -116,8 +116,8 @@ def test_credit_is_renewed_for_a_client_with_one_event_in_flight(client: RawClie
     assert singles.count(True) > count * 0.9
 
 
-def test_a_full_disk_is_the_outcome_of_every_event(node: AmqpNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is accepted that is not stored."""
+def test_full_disk_fails_every_event_of_the_turn(node: AmqpNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No event is accepted that is not stored."""
     with several(node, 4) as clients:
 
         def refuse(self: LogWriter, *more: object) -> None:
@@ -133,7 +133,9 @@ def test_a_full_disk_is_the_outcome_of_every_event(node: AmqpNode, monkeypatch: 
     assert node.call(lambda: node.hub().log(0).state.committed) == 4 * _WARM_UP
 
 
-def test_an_event_of_a_link_that_goes_in_the_same_turn_is_settled_first(node: AmqpNode, singles: list[bool]) -> None:
+def test_event_of_a_link_that_is_detached_in_the_same_turn_is_settled_first(
+    node: AmqpNode, singles: list[bool]
+) -> None:
     """A link is detached once its accepted deliveries are settled, so that nothing is sent twice."""
     with several(node, 3) as clients:
         with node.held():

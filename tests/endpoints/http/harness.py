@@ -12,9 +12,9 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
-from hubmere.broker.access import Access, host_names
+from hubmere.broker.access.authentication import Access, host_names
 from hubmere.broker.broker import Broker
-from hubmere.broker.live import LiveHub
+from hubmere.broker.hubs.live import LiveHub
 from hubmere.broker.management.manager import Actor
 from hubmere.endpoints.connections import ConnectionLimits
 from hubmere.endpoints.http.pairing.partners import Partner, Partners
@@ -23,13 +23,14 @@ from hubmere.endpoints.http.server.server import HttpServers
 from hubmere.endpoints.listener import bind
 from hubmere.endpoints.stream import Session
 from hubmere.model.addresses import Addresses
-from hubmere.model.capture import CaptureTargets
+from hubmere.model.capture.targets import CaptureTargets
 from hubmere.model.clock import SystemClock
 from hubmere.model.entity import Namespace, Rights
 from hubmere.model.names import ROOT_RULE, hub_name, namespace_name, rule_name
-from hubmere.model.sas import make_token
+from hubmere.model.security.sas import make_token
 from hubmere.model.spec import HubSpec, NamespaceSpec, new_namespace, root_rule
 from hubmere.model.tier import LimitsBook, Profile
+from hubmere.store.audit import AuditLog
 from hubmere.store.catalog.sqlite import MEMORY, SqliteCatalog
 from hubmere.store.catalog.view import Create
 from hubmere.store.files import Files
@@ -41,6 +42,8 @@ from stalls import watched_loop
 ADMIN_TOKEN = "an-admin-token-for-tests"
 NAMESPACE = "orders-ns"
 FAR_FUTURE_S = 4_000_000_000
+# Only a failing test waits this long.
+PATIENCE_S = 120.0
 MIB = 1024 * 1024
 
 T = TypeVar("T")
@@ -61,6 +64,7 @@ class HttpNode:
         partners: Sequence[Partner] = (),
         max_connections: int = 1000,
         files: Files | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         self._profile = profile
         self._overrides = overrides or {}
@@ -71,6 +75,7 @@ class HttpNode:
         self._partners = partners
         self._max_connections = max_connections
         self._files = files
+        self._audit = audit
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="http-node")
         self._watching = ExitStack()
@@ -93,7 +98,11 @@ class HttpNode:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the node's loop and wait for it."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Call a function on the node's thread, without waiting for it."""
+        self._loop.call_soon_threadsafe(call)
 
     def call(self, work: Callable[[], T]) -> T:
         """Call a function on the node's thread."""
@@ -104,13 +113,12 @@ class HttpNode:
         return self.run(called())
 
     async def _start(self) -> None:
-        def post(call: Callable[[], None]) -> None:
-            self._loop.call_soon_threadsafe(call)
-
         engine = (
-            MemoryEngine(post=post) if self._data is None else LocalEngine(self._data, post=post, files=self._files)
+            MemoryEngine(post=self.post)
+            if self._data is None
+            else LocalEngine(self._data, post=self.post, files=self._files)
         )
-        self._catalog = catalog = SqliteCatalog.open(MEMORY, post)
+        self._catalog = catalog = SqliteCatalog.open(MEMORY, self.post)
         self._engine = engine
         book = LimitsBook(profile=self._profile, overrides=self._overrides)
         entity = _a_namespace(book, NAMESPACE, self.clock.now_ms())
@@ -127,6 +135,7 @@ class HttpNode:
             default_namespace=NAMESPACE,
             segment_bytes=256 * MIB,
             default_partition_count=4,
+            audit=self._audit,
             capture_targets=CaptureTargets.in_folder(Path("captured"), has_account_folders=True),
         )
         self.broker.open(self.clock.monotonic())
@@ -167,7 +176,7 @@ class HttpNode:
 
     def await_requests_under_way(self, count: int) -> None:
         """Wait until this many requests are unanswered."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         while self.call(self._unanswered_requests) < count:
             assert time.monotonic() < deadline
             time.sleep(0.005)
@@ -179,14 +188,14 @@ class HttpNode:
 
     def await_connections(self, count: int) -> None:
         """Wait until this many connections are open."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         while self.call(lambda: self.broker.counters.active_connections) != count:
             assert time.monotonic() < deadline
             time.sleep(0.005)
 
     def await_requests_done(self) -> None:
         """Wait until no request is unanswered."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         while self.call(self._unanswered_requests):
             assert time.monotonic() < deadline
             time.sleep(0.005)
@@ -200,7 +209,7 @@ class HttpNode:
 
     def client(self, **headers: str) -> httpx.Client:
         """An HTTP client of the node with some headers on every request."""
-        return httpx.Client(base_url=self.url, headers=headers, timeout=20)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE_S)
 
     def manager(self) -> httpx.Client:
         """A client with the administrator's token."""

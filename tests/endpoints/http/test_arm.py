@@ -92,7 +92,7 @@ def test_partitions_grow_on_premium() -> None:
         assert [event.body for event in node.stored("orders", 7)] == [b"new"]
 
 
-def test_settings_of_a_hub_come_back_as_they_were_given(arm: httpx.Client) -> None:
+def test_settings_of_a_hub_are_returned_as_given(arm: httpx.Client) -> None:
     """Every field of capture, retention, timestamps and metadata is stored."""
     given = {
         "partitionCount": 2,
@@ -321,7 +321,7 @@ def test_other_credentials_are_refused(node: HttpNode, credential: str | None) -
     [("wrong", "InvalidToken: The bearer token is not the administrator's token"), ("a.b.c", "UnsupportedToken")],
 )
 def test_admin_token_is_distinguished_from_tokens_of_an_issuer(node: HttpNode, token: str, message: str) -> None:
-    """Whoever mistyped the administrator's token must not look for an issuer to configure."""
+    """A user who mistyped the administrator's token must not get the advice to configure an issuer."""
     with node.client(Authorization=f"Bearer {token}") as client:
         response = client.get(HERE)
 

@@ -140,7 +140,7 @@ def test_a_hub_is_read_listed_and_deleted(manager: httpx.Client) -> None:
 
 
 def test_a_group_has_metadata_that_can_be_replaced(manager: httpx.Client) -> None:
-    """Create 201, again 409, If-Match 200, delete 200, gone 404."""
+    """The statuses are 201 for a new group, 409 again, 200 with If-Match and for a deletion, then 404."""
     body = _entry("<UserMetadata>a &lt; b</UserMetadata>", kind="ConsumerGroupDescription")
     path = "/orders/ConsumerGroups/Mine"
 

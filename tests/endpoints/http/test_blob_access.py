@@ -1,4 +1,4 @@
-"""Who may use the Blob endpoint: network rules, `disableLocalAuth`, bearer tokens, and keys that are renewed."""
+"""Access to the Blob endpoint: network rules, `disableLocalAuth`, bearer tokens, and renewed keys."""
 
 import json
 import time
@@ -16,7 +16,7 @@ from broker.issuers import claims, token
 from commands.runner import at
 from endpoints.identity_issuer import HttpIssuer
 from hubmere.cli.exit_codes import Exit
-from hubmere.model.roles import DATA_RECEIVER
+from hubmere.model.security.roles import DATA_RECEIVER
 from hubmere.testing import Node
 
 NAMESPACE = "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventHub/namespaces/hubmere"
@@ -86,8 +86,8 @@ def bearer(node: Node, issuer: HttpIssuer, **changes: Any) -> BlobServiceClient:
     )
 
 
-def test_network_rules_hold_for_blobs(node: Node) -> None:
-    """Whoever may not connect to the namespace may not read its checkpoints; no credential is looked at."""
+def test_network_rules_apply_to_blobs(node: Node) -> None:
+    """A client that may not connect to the namespace may not read its checkpoints; its credential is not checked."""
     rules = f"{NAMESPACE}/networkRuleSets/default"
     manage(node, rules, {"properties": {"defaultAction": "Deny", "ipRules": [{"ipMask": "203.0.113.0/24"}]}})
     try:
@@ -101,8 +101,8 @@ def test_network_rules_hold_for_blobs(node: Node) -> None:
     assert containers(node.blob_connection_string) is not None
 
 
-def test_namespace_without_local_authentication_takes_no_account_key(node: Node, issuer: HttpIssuer) -> None:
-    """`disableLocalAuth` means tokens of an issuer only: neither the key nor a signature made with it."""
+def test_namespace_without_local_authentication_refuses_account_keys(node: Node, issuer: HttpIssuer) -> None:
+    """With `disableLocalAuth` only tokens of an issuer are accepted, neither a key nor a signature made with it."""
     sas = signature(node.blob_connection_string)
     manage(node, NAMESPACE, {"properties": {"disableLocalAuth": True}}, "PATCH")
     try:
@@ -131,7 +131,7 @@ def signature(connection: str) -> str:
     return text
 
 
-def test_storage_token_opens_blobs_and_nothing_else(node: Node, issuer: HttpIssuer) -> None:
+def test_storage_token_is_valid_for_blobs_only(node: Node, issuer: HttpIssuer) -> None:
     """Storage libraries ask for tokens for Azure Storage, which are no tokens for Event Hubs."""
     now = int(time.time())
     text = token(
@@ -145,14 +145,32 @@ def test_storage_token_opens_blobs_and_nothing_else(node: Node, issuer: HttpIssu
     assert hub.status_code == 401
 
 
-@pytest.mark.parametrize("changes", [{"oid": "nobody-id"}, {"aud": "https://graph.microsoft.com"}, {"exp": 1}])
-def test_bearer_without_the_right_is_refused(node: Node, issuer: HttpIssuer, changes: dict[str, Any]) -> None:
-    """Without the role, for another service, or expired."""
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"oid": "nobody-id"}, "AuthorizationPermissionMismatch"),
+        ({"oid": "sender-id"}, "AuthorizationPermissionMismatch"),
+        ({"aud": "https://graph.microsoft.com"}, "AuthenticationFailed"),
+        ({"exp": 1}, "AuthenticationFailed"),
+    ],
+)
+def test_bearer_without_the_right_is_refused(
+    node: Node, issuer: HttpIssuer, changes: dict[str, Any], code: str
+) -> None:
+    """The identity has no role that reads events, or the token is for another service or expired."""
     with bearer(node, issuer, **changes) as service:
-        assert refused_code(lambda: list(service.list_containers())) == (403, "AuthenticationFailed")
+        assert refused_code(lambda: list(service.list_containers())) == (403, code)
 
 
-def test_first_bearer_waits_for_the_keys_of_its_issuer() -> None:
+def test_bearer_of_an_unreachable_issuer_gets_an_error_that_clients_retry() -> None:
+    """A token that cannot be verified now is not invalid."""
+    with HttpIssuer() as fresh, Node(hubs=["orders"], settings={"identity.issuers.foreign.issuer": fresh.url}) as one:
+        fresh.is_failing = True
+        with bearer(one, fresh) as service:
+            assert refused_code(lambda: list(service.list_containers())) == (503, "ServerBusy")
+
+
+def test_first_bearer_token_waits_for_the_keys_of_its_issuer() -> None:
     """A node that has just started knows no keys: the request waits for them and is not refused."""
     with HttpIssuer() as fresh, Node(hubs=["orders"], settings={"identity.issuers.foreign.issuer": fresh.url}) as one:
         manage(
@@ -165,8 +183,8 @@ def test_first_bearer_waits_for_the_keys_of_its_issuer() -> None:
         assert fresh.key_requests == 1
 
 
-def test_renewed_key_locks_its_old_connection_string_out(node: Node) -> None:
-    """At once, also for signatures made with it; the other key opens the account all the time, after a restart too."""
+def test_renewed_key_invalidates_its_old_connection_string(node: Node) -> None:
+    """It is refused at once, also signatures made with it; the other key stays valid, also after a restart."""
     old, other = (connection_string(node, key) for key in ("key1", "secondary"))
     sas = signature(old)
 
@@ -186,6 +204,28 @@ def test_renewed_key_locks_its_old_connection_string_out(node: Node) -> None:
     assert refused_code(lambda: containers(with_ports_of(node, old))) == (403, "AuthenticationFailed")
 
 
+def test_ready_file_has_the_renewed_keys() -> None:
+    """A program that starts later reads it; the keys of the namespace and of the storage account are both in it."""
+    with Node(hubs=["orders"]) as one:
+        path = one.data / "ready.json"
+        before = json.loads(path.read_text())
+        assert at(one, "storage", "account", "keys", "renew", "--key", "key1").code == Exit.OK
+        assert at(one, "namespace", "authorization-rule", "keys", "renew", "--name", "RootManageSharedAccessKey",
+                  "--key", "PrimaryKey").code == Exit.OK  # fmt: skip
+        changed = {"blob_connection_string", "connection_string", "emulator_connection_string"}
+
+        deadline = time.monotonic() + 60
+        after = before
+        while {name for name in before if after[name] != before[name]} != changed and time.monotonic() < deadline:
+            time.sleep(0.2)
+            after = json.loads(path.read_text())
+
+        assert {name for name in before if after[name] != before[name]} == changed
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert containers(after["blob_connection_string"]) == []
+        assert key_of(after["blob_connection_string"]) not in one.logs()
+
+
 def connection_string(node: Node, key: str) -> str:
     result = at(node, "storage", "account", "show-connection-string", "--key", key, "-o", "json")
     return str(result.json["connectionString"])
@@ -200,7 +240,7 @@ def with_ports_of(node: Node, connection: str) -> str:
 
 
 def test_renewal_is_audited_without_the_key(node: Node) -> None:
-    """The audit says which key of which account, and never what it is."""
+    """The audit line names the key and the account, but never the key's value."""
     at(node, "storage", "account", "keys", "renew", "--key", "key2")
     keys = at(node, "storage", "account", "keys", "list", "-o", "json").json
 
@@ -220,7 +260,7 @@ def test_renewal_is_audited_without_the_key(node: Node) -> None:
         (ACCOUNT, {}, 400),
     ],
 )
-def test_renewal_of_what_is_not_there_is_refused(node: Node, account: str, body: dict[str, str], status: int) -> None:
+def test_renewal_of_an_unknown_key_is_refused(node: Node, account: str, body: dict[str, str], status: int) -> None:
     """The development account's key is built into the SDKs: it cannot be renewed."""
     path = f"/subscriptions/s/resourceGroups/g/providers/Microsoft.Storage/storageAccounts/{account}/regenerateKey"
     headers = {"Authorization": f"Bearer {node.admin_token}"}
@@ -230,7 +270,7 @@ def test_renewal_of_what_is_not_there_is_refused(node: Node, account: str, body:
     assert answer.status_code == status
 
 
-def test_keys_are_for_managers(node: Node) -> None:
+def test_keys_are_shown_to_managers_only(node: Node) -> None:
     """Without a credential nobody sees a key."""
     path = f"/subscriptions/s/resourceGroups/g/providers/Microsoft.Storage/storageAccounts/{ACCOUNT}/listKeys"
 
@@ -238,7 +278,7 @@ def test_keys_are_for_managers(node: Node) -> None:
 
 
 def test_accounts_are_shown(node: Node) -> None:
-    """As `az storage account list` and `show` do."""
+    """The answers are those of `az storage account list` and `show`."""
     listed = at(node, "storage", "account", "list", "-o", "json").json
     shown = at(node, "storage", "account", "show", "-o", "json").json
 

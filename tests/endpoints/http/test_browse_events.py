@@ -1,4 +1,4 @@
-"""A look at events as JSON."""
+"""Reading events as JSON over HTTP."""
 
 import threading
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from endpoints.http.harness import HttpNode
+from endpoints.http.harness import PATIENCE_S, HttpNode
 
 PATH = "/orders/consumergroups/$Default/partitions/0/messages"
 
@@ -114,12 +114,12 @@ def test_a_request_can_wait_for_the_next_event(node: HttpNode, client: httpx.Cli
 
     with node.client(Authorization=node.sas()) as waiter:
         waiting = threading.Thread(
-            target=lambda: answers.append(waiter.get(PATH, params={"from": "sequence:1", "wait": 15}))
+            target=lambda: answers.append(waiter.get(PATH, params={"from": "sequence:1", "wait": 60}))
         )
         waiting.start()
         node.await_requests_under_way(1)
         _publish(client, b"new")
-        waiting.join(15)
+        waiting.join(PATIENCE_S)
 
     assert [event["body"] for event in answers[0].json()["events"]] == ["new"]
 
@@ -140,13 +140,13 @@ def test_a_waiting_request_is_refused_when_the_node_stops(node: HttpNode) -> Non
         waiting.start()
         node.await_requests_under_way(1)
         node.run(node.stop_serving())
-        waiting.join(15)
+        waiting.join(PATIENCE_S)
 
     assert answers[0].status_code == 503
 
 
 def test_browsing_does_not_count_as_a_reader(node: HttpNode, client: httpx.Client) -> None:
-    """It is possible beside the largest number of readers."""
+    """It works even when the largest number of readers is attached."""
     _publish(client, b"x")
 
     for _ in range(10):

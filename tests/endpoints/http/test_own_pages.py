@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from endpoints.http.harness import NAMESPACE, HttpNode
-from hubmere.broker.conditions import Condition, ConditionSeverity
+from hubmere.broker.monitoring.conditions import Condition, ConditionSeverity
 from hubmere.endpoints.http.arm.openapi import openapi_path
 from hubmere.endpoints.http.server.routes import ALL
 from hubmere.store.files import Files
@@ -35,7 +35,7 @@ def test_ready_counts_namespaces_and_hubs(node: HttpNode) -> None:
     assert result == {"status": "ready", **counted, **sound}
 
 
-def test_events_that_cannot_be_read_are_named_in_health_readiness_and_metrics(node: HttpNode) -> None:
+def test_unreadable_events_are_reported_in_health_readiness_and_metrics(node: HttpNode) -> None:
     """Operators must learn about damage while there is still a copy."""
     hub = node.broker._namespace(NAMESPACE).hub("orders")
     hub.log(1)
@@ -62,7 +62,7 @@ def test_events_that_cannot_be_read_are_named_in_health_readiness_and_metrics(no
     assert (samples[f"hubmere_damaged_ranges{labels}"], samples[f"hubmere_damaged_events{labels}"]) == (1, 3)
 
 
-def test_conditions_of_the_machine_are_named_in_health_and_readiness(node: HttpNode) -> None:
+def test_conditions_of_the_machine_are_reported_in_health_and_readiness(node: HttpNode) -> None:
     """A disk that fills up is reported before it is full."""
     node.broker.conditions.set(
         Condition(name="disk", severity=ConditionSeverity.WARNING, text="The disk is nearly full.", remedy="Add room.")
@@ -161,7 +161,7 @@ def test_every_metric_is_described(node: HttpNode) -> None:
     histograms = {line.split()[2] for line in lines if line.startswith("# TYPE") and line.endswith(" histogram")}
     series = {f"{name}_{suffix}" for name in histograms for suffix in ("bucket", "sum", "count")}
     sampled = {re.split(r"[{ ]", line)[0] for line in lines if not line.startswith("#")}
-    # Nobody reads.
+    # There are no readers.
     silent = {"hubmere_consumer_lag_events"}
     assert sampled == declared - histograms - silent | series
 
@@ -177,7 +177,7 @@ def test_every_metric_is_described(node: HttpNode) -> None:
         ("application/openmetrics-text;q=0, text/plain;q=0.1", False),
     ],
 )
-def test_metrics_come_in_the_format_that_the_scraper_prefers(
+def test_metrics_have_the_format_that_the_scraper_prefers(
     node: HttpNode, accept: str | None, is_openmetrics: bool
 ) -> None:
     """OpenMetrics on request only: older tools read the older format."""

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from endpoints.http.harness import ADMIN_TOKEN, NAMESPACE, HttpNode
+from endpoints.http.harness import ADMIN_TOKEN, NAMESPACE, PATIENCE_S, HttpNode
 from hubmere.broker.management.outbox import Outbox, copies_of
 from hubmere.endpoints.http.pairing import partners
 from hubmere.endpoints.http.pairing.partners import Partner
@@ -30,7 +30,7 @@ class Pair:
     west_arm: httpx.Client
 
     def paired(self, partner: str = "west-ns") -> httpx.Response:
-        """Ask the east to pair its namespace with one of the west."""
+        """Pair the namespace of the east with one of the west."""
         return self.east_arm.put(f"{PRIMARY}/{ALIAS}", json={"properties": {"partnerNamespace": partner}})
 
     def state(self) -> dict[str, Any]:
@@ -39,13 +39,13 @@ class Pair:
         return properties
 
     def await_step(self) -> None:
-        """Return once the secondary has everything."""
+        """Wait until the secondary has everything."""
         awaited(
             lambda: (self.state()["provisioningState"], self.state()["pendingReplicationOperationsCount"]) == IN_STEP
         )
 
     def names(self, path: str) -> list[str]:
-        """The names of what the secondary lists."""
+        """The names that the secondary lists."""
         return [one["name"] for one in self.west_arm.get(f"{SECONDARY}/{path}").json()["value"]]
 
 
@@ -53,8 +53,8 @@ IN_STEP = ("Succeeded", 0)
 
 
 def awaited(is_so: Callable[[], bool]) -> None:
-    """Return once something is so."""
-    deadline = time.monotonic() + 20
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + PATIENCE_S
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""What readers see while a hub is managed: the checks of service 11 that need both sides (5, 8, 9 and 10)."""
+"""What readers see while a hub is managed: the checks of service 11 that need readers and managers (5, 8, 9 and 10)."""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ LOOK = "/orders/consumergroups/$Default/partitions/1/messages"
 
 @pytest.fixture
 def arm(node: HttpNode) -> Iterator[httpx.Client]:
-    """The administrator, who may publish and look too."""
+    """The administrator, who may also publish and read."""
     with node.manager() as client:
         yield client
 
@@ -30,7 +30,7 @@ def _switch(arm: httpx.Client, status: str) -> None:
     arm.put(HUB, json={"properties": {"status": status}}).raise_for_status()
 
 
-def test_readers_of_the_default_group_go_on_when_its_deletion_is_refused(arm: httpx.Client) -> None:
+def test_readers_of_the_default_group_continue_when_its_deletion_is_refused(arm: httpx.Client) -> None:
     """5: the group is part of the hub."""
     arm.post("/orders/partitions/1/messages", content=b"before")
 
@@ -41,8 +41,8 @@ def test_readers_of_the_default_group_go_on_when_its_deletion_is_refused(arm: ht
     assert _seen(arm) == [(0, "before"), (1, "after")]
 
 
-def test_receiving_goes_on_where_sending_is_disabled(arm: httpx.Client) -> None:
-    """8: a hub can be drained this way."""
+def test_receiving_continues_while_sending_is_disabled(arm: httpx.Client) -> None:
+    """8: a hub can be emptied in this way."""
     arm.post("/orders/partitions/1/messages", content=b"before")
     _switch(arm, "SendDisabled")
 

@@ -5,9 +5,9 @@ import threading
 
 import httpx
 
-from endpoints.http.harness import NAMESPACE, HttpNode
-from hubmere.broker.access import Principal
-from hubmere.broker.revocation import Judge
+from endpoints.http.harness import NAMESPACE, PATIENCE_S, HttpNode
+from hubmere.broker.access.authentication import Principal
+from hubmere.broker.access.revocation import Judge
 from hubmere.model.errors import Refusal
 
 
@@ -22,7 +22,7 @@ def test_a_body_that_arrives_after_its_rule_was_deleted_is_refused(node: HttpNod
         "POST /orders/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n"
         f"Authorization: {node.sas(rule='device')}\r\n\r\n"
     )
-    with socket.create_connection(("127.0.0.1", node.port), 10) as client:
+    with socket.create_connection(("127.0.0.1", node.port), PATIENCE_S) as client:
         client.sendall(head.encode() + b"ab")
         node.await_requests_under_way(1)
 
@@ -60,7 +60,7 @@ def test_a_waiting_request_shows_nothing_once_its_rule_is_deleted(node: HttpNode
     delete_rule(node, "reader")
     with node.client(Authorization=node.sas()) as client:
         client.post("/orders/partitions/0/messages", content=b"secret")
-    waiting.join(30)
+    waiting.join(PATIENCE_S)
 
     assert answers[0].status_code == 401
     assert "secret" not in answers[0].text
@@ -73,7 +73,7 @@ class OpenConnection:
         self.principal: Principal | None = principal
 
     def review(self, judge: Judge) -> None:
-        """As endpoints do it."""
+        """Review the connection like an endpoint."""
         assert self.principal is not None
         try:
             self.principal = judge(self.principal, 0.0)

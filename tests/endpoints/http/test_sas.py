@@ -101,7 +101,7 @@ def test_a_namespace_without_local_auth_accepts_no_sas(node: HttpNode) -> None:
     ["", "SharedAccessSignature", "SharedAccessSignature sr=a", "Basic YTpi", "Bearer wrong", "x" * 9000, "Bearer"],
 )
 def test_a_bad_credential_is_401(node: HttpNode, credential: str) -> None:
-    """Whatever is wrong with it (service 2.4)."""
+    """This covers every kind of invalid credential (service 2.4)."""
     assert _post(node, credential) == 401
 
 

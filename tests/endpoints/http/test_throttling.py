@@ -1,4 +1,4 @@
-"""Throughput units over HTTP: refused as a whole with 503 and Retry-After (service 5, 13)."""
+"""Throughput units over HTTP: a publication is refused as a whole, with 503 and Retry-After (service 5, 13)."""
 
 from endpoints.http.harness import NAMESPACE, HttpNode
 from hubmere.model.tier import Profile
@@ -6,7 +6,7 @@ from hubmere.model.tier import Profile
 NAMESPACE_PATH = f"/subscriptions/s/resourceGroups/g/providers/Microsoft.EventHub/namespaces/{NAMESPACE}"
 
 
-def test_a_namespace_over_its_units_refuses_and_says_when_to_retry() -> None:
+def test_namespace_over_its_units_refuses_and_names_the_retry_time() -> None:
     """42: one unit is 1 MB/s; a refused publication stores nothing."""
     with HttpNode(profile=Profile.STANDARD) as node:
         node.add_hub("orders")
@@ -22,7 +22,7 @@ def test_a_namespace_over_its_units_refuses_and_says_when_to_retry() -> None:
     assert len(stored) == len(answers) - len(refused)
 
 
-def test_more_units_help_at_once() -> None:
+def test_added_units_apply_at_once() -> None:
     """Scaling needs no restart and no new connection."""
     with HttpNode(profile=Profile.STANDARD) as node:
         node.add_hub("orders")
@@ -49,8 +49,8 @@ def a_group(rule: str, rate: int = 10, *, enabled: bool = True, kind: str = "Nam
     return {"properties": {"clientAppGroupIdentifier": f"{kind}={rule}", "isEnabled": enabled, "policies": [policy]}}
 
 
-def test_only_the_rule_of_a_limited_application_group_is_slowed() -> None:
-    """49: two rules send at once; one of them belongs to a group with ten messages a second."""
+def test_only_the_rule_of_a_limited_application_group_is_throttled() -> None:
+    """49: two rules send at the same time; one of them belongs to a group with ten messages a second."""
     with HttpNode(profile=Profile.PREMIUM) as node, node.manager() as manager:
         node.add_hub("orders")
         node.add_rule("slow", "Send")
@@ -73,7 +73,7 @@ def test_only_the_rule_of_a_limited_application_group_is_slowed() -> None:
     assert len(stored) == 120 - len(refused)
 
 
-def test_a_group_takes_effect_on_a_connection_that_is_open() -> None:
+def test_application_group_applies_to_an_open_connection() -> None:
     """A device keeps its connection, and its cached head, for days."""
     with HttpNode(profile=Profile.PREMIUM) as node, node.manager() as manager:
         node.add_hub("orders")
@@ -88,7 +88,7 @@ def test_a_group_takes_effect_on_a_connection_that_is_open() -> None:
     assert 503 in during
 
 
-def test_an_identifier_that_nobody_has_and_one_that_another_group_has_are_refused() -> None:
+def test_unknown_identifier_and_identifier_of_another_group_are_refused() -> None:
     """A rule belongs to at most one group."""
     with HttpNode(profile=Profile.PREMIUM) as node, node.manager() as manager:
         first = manager.put(f"{GROUPS_PATH}/a", json=a_group("slow", kind="EntitySASKeyName"))

@@ -22,7 +22,7 @@ from hubmere.endpoints.http.server.uvicorn_internals import (
 ROOT = Path(__file__).parents[3]
 
 
-def test_the_installed_uvicorn_fits() -> None:
+def test_installed_uvicorn_is_accepted() -> None:
     """The version of `constraints.txt` is the one that the tables describe."""
     check_internals()
     check_internals([websocket_internals(WSProtocol)])
@@ -40,11 +40,11 @@ def test_a_missing_method_ends_the_start(name: str, monkeypatch: pytest.MonkeyPa
     assert f"HttpToolsProtocol.{name} is missing" in str(mismatch.value)
 
 
-def test_other_parameters_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A method of the same name that is called otherwise is as bad as a missing one."""
+def test_method_with_other_parameters_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A method with other parameters is as bad as a missing one."""
 
     def changed(self: object, cycle: object) -> None:
-        """As if the application came from elsewhere."""
+        """A method with a different signature."""
 
     monkeypatch.setattr(HttpToolsProtocol, "_start_asgi_task", changed)
 
@@ -52,7 +52,7 @@ def test_other_parameters_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         check_internals()
 
 
-def test_a_missing_attribute_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_attribute_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attributes are set by the constructor of uvicorn's class."""
 
     def changed(

@@ -1,4 +1,4 @@
-"""A node with the hub `orders` (two partitions), and a client that may do everything on it."""
+"""A node with the hub `orders` (two partitions), and a client with all rights on it."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ with contextlib.suppress(ImportError):
 
 @pytest.fixture(params=LOOPS)
 def either_loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run a test once on each kind of event loop: their handles and clocks differ."""
+    """Run a test on both kinds of event loop: their handles and clocks differ."""
     monkeypatch.setattr(KafkaNode, "loops", (LOOPS[request.param],))
 
 
@@ -41,7 +41,7 @@ def client(node: KafkaNode) -> Iterator[RawClient]:
 
 @pytest.fixture(scope="session")
 def tls_contexts(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """A server's context with a certificate for localhost, and a client's that trusts it."""
+    """A server context with a certificate for localhost, and a client context that trusts it."""
     files = NodeSecrets(tmp_path_factory.mktemp("tls")).ensure_tls(("localhost",), datetime.now(UTC), certificates)
     return (
         certificates.server_context(files.certificate, files.key, None),

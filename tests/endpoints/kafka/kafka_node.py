@@ -14,9 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self, TypeVar
 
-from hubmere.broker.access import Access, host_names
+from hubmere.broker.access.authentication import Access, host_names
 from hubmere.broker.broker import Broker
-from hubmere.broker.live import LiveHub
+from hubmere.broker.hubs.live import LiveHub
 from hubmere.endpoints.connections import ConnectionLimits
 from hubmere.endpoints.kafka.endpoint import KafkaEndpoint
 from hubmere.endpoints.listener import Listener, bind
@@ -26,6 +26,7 @@ from hubmere.model.entity import AccessRule, Rights
 from hubmere.model.names import ROOT_RULE, hub_name, namespace_name, rule_name
 from hubmere.model.spec import HubSpec, NamespaceSpec, new_hub, new_namespace, root_rule
 from hubmere.model.tier import LimitsBook
+from hubmere.store.audit import AuditLog
 from hubmere.store.catalog.sqlite import MEMORY, SqliteCatalog
 from hubmere.store.catalog.view import Create
 from hubmere.store.engine import LogEngine
@@ -67,7 +68,9 @@ class KafkaNode:
         hostnames: tuple[str, ...] = (),
         advertised: tuple[AdvertisedListener, ...] = (),
         rotated_key_grace_s: int = 3600,
+        audit: AuditLog | None = None,
     ) -> None:
+        self._audit = audit
         self._rotated_key_grace_s = rotated_key_grace_s
         self._hubs = hubs if hubs is not None else {"orders": 2}
         self._book = book or LimitsBook()
@@ -98,13 +101,17 @@ class KafkaNode:
         self.stop()
 
     def stop(self) -> None:
-        """Stop as a node stops: let every client go, then close the store."""
+        """Stop like a node: disconnect every client, then close the store."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join(_START_SECONDS)
 
+    def post(self, call: Callable[[], None]) -> None:
+        """Call a function on the node's thread, without waiting for it."""
+        self._loop.call_soon_threadsafe(call)
+
     def call(self, work: Callable[[], T]) -> T:
-        """Run something on the node's thread."""
+        """Run a function on the node's thread."""
         result: Future[T] = Future()
 
         def run() -> None:
@@ -143,7 +150,7 @@ class KafkaNode:
         return self.broker.entities.rule(namespace, name)
 
     def add_rule(self, name: str, *rights: str, hub: str | None = None) -> str:
-        """Make a rule on the namespace or on a hub; its connection string."""
+        """Create a rule on the namespace or on a hub; returns its connection string."""
         parent = self.broker._namespace(NAMESPACE).entity
         scope = None if hub is None else self.hub(hub).entity
         rule = AccessRule(
@@ -155,7 +162,7 @@ class KafkaNode:
             primary_key=f"key-of-{name}",
             secondary_key=f"other-key-of-{name}",
         )
-        self.call(lambda: self.broker._catalog.apply(Create(rule)))
+        self.call(lambda: self.catalog.apply(Create(rule)))
         return self.connection_string(name, rule.primary_key, hub)
 
     def connection_string(self, rule: str = ROOT_RULE, key: str | None = None, hub: str | None = None) -> str:
@@ -193,11 +200,9 @@ class KafkaNode:
         catalog.close()
 
     async def _start(self) -> tuple[LogEngine, SqliteCatalog, Listener]:
-        def post(call: Callable[[], None]) -> None:
-            self._loop.call_soon_threadsafe(call)
-
-        engine = self._engine(post)
-        catalog = SqliteCatalog.open(MEMORY if self._data is None else self._data / "catalog.sqlite3", post)
+        engine = self._engine(self.post)
+        catalog = SqliteCatalog.open(MEMORY if self._data is None else self._data / "catalog.sqlite3", self.post)
+        self.catalog = catalog
         self._fill(catalog)
         names = ("localhost", "127.0.0.1", *self._hostnames)
         self.broker = Broker(
@@ -212,6 +217,7 @@ class KafkaNode:
             default_namespace=NAMESPACE,
             segment_bytes=16 << 20,
             default_partition_count=2,
+            audit=self._audit,
         )
         self.broker.coordinators.initial_delay_s = self._initial_delay_s
         self.broker.revocation.defer = self._loop.call_soon

@@ -12,11 +12,12 @@ from hubmere.wire.kafka.messages.fetch import FetchPartition, FetchRequest, Fetc
 from hubmere.wire.kafka.messages.produce import ProducePartition, ProduceRequest, ProduceTopic
 from hubmere.wire.kafka.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
-_TIMEOUT_S = 10.0
+# Only a failing test waits this long.
+_TIMEOUT_S = 60.0
 
 
 class RawClient:
-    """One connection. `call` sends a request and gives the body of its answer."""
+    """One connection. `call` sends a request and returns the body of its answer."""
 
     def __init__(
         self,
@@ -41,7 +42,7 @@ class RawClient:
         self.socket.close()
 
     def sign_in(self) -> Self:
-        """As every client does it today."""
+        """Authenticate with SaslHandshake and SaslAuthenticate."""
         self.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
         answer = self.call(SaslAuthenticateRequest(auth_bytes=self.plain_token()), 2)
         assert answer.error_code == 0, answer.error_message
@@ -119,7 +120,7 @@ def a_fetch(
     isolation_level: int = 0,
     **more: Any,
 ) -> FetchRequest:
-    """A look at one partition."""
+    """A fetch request for one partition."""
     part = FetchPartition(index=partition, fetch_offset=offset, max_bytes=partition_max_bytes)
     return FetchRequest(
         max_wait_ms=max_wait_ms,
@@ -132,7 +133,7 @@ def a_fetch(
 
 
 def only(response: Any) -> Any:
-    """The one partition of an answer about one topic."""
+    """The only partition of an answer about one topic."""
     assert len(response.topics) == 1
     assert len(response.topics[0].partitions) == 1
     return response.topics[0].partitions[0]

@@ -1,4 +1,4 @@
-"""Topics and their configuration by Kafka's admin requests, mapped to hubs and the limits of the tier."""
+"""Administration of topics and their configuration over Kafka, mapped to hubs and the limits of the tier."""
 
 from typing import Any
 from uuid import UUID
@@ -63,8 +63,8 @@ def configs_of(client: RawClient, name: str, *keys: str, kind: int = ResourceTyp
 
 
 @pytest.mark.parametrize("version", range(2, 8))
-def test_every_version_makes_a_topic(node: KafkaNode, client: RawClient, version: int) -> None:
-    """It can be written to as soon as it is answered."""
+def test_every_version_of_create_topics_creates_a_topic(node: KafkaNode, client: RawClient, version: int) -> None:
+    """It can be written as soon as the request is answered."""
     made = create(client, a_topic(), version=version)[0]
 
     assert (made.error_code, made.name) == (ErrorCode.NONE, "fresh")
@@ -76,7 +76,7 @@ def test_every_version_makes_a_topic(node: KafkaNode, client: RawClient, version
 
 
 def test_configuration_becomes_settings_of_the_hub(node: KafkaNode, client: RawClient) -> None:
-    """Reference 1.7: what Kafka Streams asks for its windowed stores."""
+    """Reference 1.7: these are the settings that Kafka Streams uses for its windowed stores."""
     create(
         client,
         a_topic(
@@ -97,15 +97,17 @@ def test_configuration_becomes_settings_of_the_hub(node: KafkaNode, client: RawC
 
 
 @pytest.mark.parametrize(("retention_ms", "hours"), [("-1", 7 * 24), ("1", 1), ("0", 1), (str(3 * _DAY_MS), 72)])
-def test_retention_is_given_in_whole_hours(node: KafkaNode, client: RawClient, retention_ms: str, hours: int) -> None:
-    """Nothing goes before its time; "for ever" is as long as the tier keeps anything."""
+def test_retention_is_rounded_up_to_whole_hours(
+    node: KafkaNode, client: RawClient, retention_ms: str, hours: int
+) -> None:
+    """Nothing is deleted early; an unlimited retention becomes the longest of the tier."""
     made = create(client, a_topic(retention_ms=retention_ms))[0]
 
     assert made.error_code == ErrorCode.NONE
     assert node.hub("fresh").entity.retention.hours == hours
 
 
-def test_connect_finds_its_topics_compacted_and_nothing_else(client: RawClient) -> None:
+def test_topics_of_connect_have_exactly_the_compact_policy(client: RawClient) -> None:
     """Reference 2.4: a distributed worker aborts its start unless the policy is exactly this."""
     create(client, a_topic("connect-offsets", partitions=25, cleanup_policy="compact", retention_ms="604800000"))
 
@@ -115,8 +117,8 @@ def test_connect_finds_its_topics_compacted_and_nothing_else(client: RawClient) 
     assert shown["retention.ms"].value == "-1"
 
 
-def test_topic_with_one_partition_is_refused_where_the_tier_begins_at_two() -> None:
-    """`--as standard` has the limits of the service, 2 to 32 partitions; the default of a node has none."""
+def test_topic_with_one_partition_is_refused_in_a_tier_with_a_minimum_of_two() -> None:
+    """`--as standard` has the service's limits of 2 to 32 partitions; a node has no minimum by default."""
     with KafkaNode(book=LimitsBook(profile=Profile.STANDARD)) as node, RawClient(node) as client:
         client.sign_in()
 
@@ -144,25 +146,25 @@ def test_topic_with_one_partition_is_refused_where_the_tier_begins_at_two() -> N
     ],
 )
 @pytest.mark.parametrize("validate_only", [False, True])
-def test_impossible_topic_is_refused_with_its_code(
+def test_invalid_topic_is_refused_with_its_code(
     client: RawClient, topic: CreatableTopic, code: ErrorCode, validate_only: bool
 ) -> None:
-    """Reference 1.7: the same with and without validate_only; the text names the valid values."""
+    """Reference 1.7: the result is the same with and without validate_only; the text names the valid values."""
     made = create(client, topic, validate_only=validate_only)[0]
 
     assert made.error_code == code
     assert made.error_message
 
 
-def test_rehearsal_makes_nothing(client: RawClient) -> None:
-    """`validate_only` returns the topic that would be created."""
+def test_validate_only_creates_nothing(client: RawClient) -> None:
+    """The answer describes the topic that would be created."""
     made = create(client, a_topic(), validate_only=True)[0]
 
     assert (made.error_code, made.num_partitions) == (ErrorCode.NONE, 3)
     assert [topic.name for topic in client.call(MetadataRequest(topics=None), 12).topics] == ["orders"]
 
 
-def test_assignment_of_brokers_only_counts_partitions(node: KafkaNode, client: RawClient) -> None:
+def test_replica_assignment_only_sets_the_number_of_partitions(node: KafkaNode, client: RawClient) -> None:
     """Some tools assign every replica explicitly."""
     assignments = tuple(ReplicaAssignment(partition_index=index, broker_ids=(0,)) for index in range(5))
     topic = CreatableTopic(name="placed", num_partitions=-1, replication_factor=-1, assignments=assignments)
@@ -172,7 +174,7 @@ def test_assignment_of_brokers_only_counts_partitions(node: KafkaNode, client: R
     assert node.hub("placed").entity.partition_count == 5
 
 
-def test_number_of_partitions_may_be_left_to_the_node(node: KafkaNode, client: RawClient) -> None:
+def test_number_of_partitions_may_be_the_default_of_the_node(node: KafkaNode, client: RawClient) -> None:
     """KIP-464."""
     assert create(client, a_topic(partitions=-1))[0].num_partitions == 2
 
@@ -181,8 +183,8 @@ def test_number_of_partitions_may_be_left_to_the_node(node: KafkaNode, client: R
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-def test_every_version_deletes_a_topic(client: RawClient, version: int) -> None:
-    """With its events: a topic that is created again under the name is empty."""
+def test_every_version_of_delete_topics_deletes_a_topic(client: RawClient, version: int) -> None:
+    """Its events are deleted: a new topic with the name is empty."""
     client.call(a_produce(a_batch(b"old")), 9)
     request = DeleteTopicsRequest(
         topics=(DeletableTopic(name="orders"), DeletableTopic(name="missing")),
@@ -201,7 +203,7 @@ def test_every_version_deletes_a_topic(client: RawClient, version: int) -> None:
 
 
 def test_topic_is_deleted_by_its_id(node: KafkaNode, client: RawClient) -> None:
-    """KIP-516: no race with a topic that was created again."""
+    """KIP-516: a topic that was created again cannot be deleted by mistake."""
     ids = (UUID(node.hub().entity.topic_id), UUID(int=5))
     topics = tuple(DeletableTopic(name=None, topic_id=topic_id) for topic_id in ids)
 
@@ -216,8 +218,8 @@ def grow(client: RawClient, count: int, *, name: str = "orders", validate_only: 
     return client.call(request, 3).results[0]
 
 
-def test_topic_grows_where_the_tier_lets_it() -> None:
-    """Reference 1.3: Premium and beyond."""
+def test_partitions_can_be_added_if_the_tier_allows_it() -> None:
+    """Reference 1.3: Premium and higher tiers allow it."""
     with KafkaNode(book=LimitsBook(profile=Profile.PREMIUM)) as node, RawClient(node) as client:
         client.sign_in()
 
@@ -235,8 +237,8 @@ def test_topic_grows_where_the_tier_lets_it() -> None:
         assert only(client.call(a_produce(a_batch(b"x"), partition=4), 9)).error_code == ErrorCode.NONE
 
 
-def test_topic_does_not_grow_in_the_standard_tier(client: RawClient) -> None:
-    """The service's own rule, with Kafka's error code."""
+def test_partitions_cannot_be_added_in_the_standard_tier(client: RawClient) -> None:
+    """The rule is that of the service, the error code that of Kafka."""
     assert grow(client, 5).error_code == ErrorCode.INVALID_PARTITIONS
     assert grow(client, 5, name="missing").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -251,7 +253,7 @@ def test_topic_does_not_grow_in_the_standard_tier(client: RawClient) -> None:
         (-(2**63), -1, ErrorCode.OFFSET_OUT_OF_RANGE),
     ],
 )
-def test_start_of_a_partition_is_moved(client: RawClient, offset: int, start: int, code: ErrorCode) -> None:
+def test_delete_records_moves_the_log_start_offset(client: RawClient, offset: int, start: int, code: ErrorCode) -> None:
     """Kafka Streams deletes records that it has repartitioned."""
     client.call(a_produce(a_batch(b"a", b"b", b"c")), 9)
 
@@ -277,10 +279,10 @@ def trim(client: RawClient, offset: int, *, topic: str = "orders") -> Any:
         (Profile.DEVELOPER, CleanupPolicy.COMPACT, ErrorCode.POLICY_VIOLATION),
     ],
 )
-def test_records_are_deleted_where_tier_and_policy_let_them(
+def test_records_can_be_deleted_if_tier_and_policy_allow_it(
     profile: Profile, policy: CleanupPolicy, code: ErrorCode
 ) -> None:
-    """The standard service has no DeleteRecords, and Kafka none where the policy never deletes."""
+    """The standard service has no DeleteRecords, and Kafka refuses it for topics that are only compacted."""
     spec = HubSpec(partition_count=2, cleanup_policy=policy)
     with KafkaNode({"orders": spec}, book=LimitsBook(profile=profile)) as node, RawClient(node) as client:
         client.sign_in().call(a_produce(a_batch(b"a", b"b", key=b"k")), 9)
@@ -295,8 +297,8 @@ def test_records_are_deleted_where_tier_and_policy_let_them(
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_every_version_shows_every_entry(client: RawClient, version: int) -> None:
-    """Reference pitfall 20: null and an empty list both ask for all."""
+def test_every_version_of_describe_configs_returns_every_entry(client: RawClient, version: int) -> None:
+    """Reference pitfall 20: null and an empty list both mean all entries."""
     for keys in (None, ()):
         resource = ConfigResource(resource_type=2, resource_name="orders", configuration_keys=keys)
         request = DescribeConfigsRequest(resources=(resource,), include_synonyms=True)
@@ -307,7 +309,7 @@ def test_every_version_shows_every_entry(client: RawClient, version: int) -> Non
         assert all(entry.is_default for entry in shown) is (version == 0)
 
 
-def test_what_differs_from_the_default_is_marked_as_the_topics_own(client: RawClient) -> None:
+def test_values_that_differ_from_the_default_are_marked_as_set_on_the_topic(client: RawClient) -> None:
     """MirrorMaker copies only those."""
     create(client, a_topic(retention_ms=str(_DAY_MS)))
 
@@ -319,7 +321,7 @@ def test_what_differs_from_the_default_is_marked_as_the_topics_own(client: RawCl
     }
 
 
-def test_node_shows_what_tools_look_for(client: RawClient) -> None:
+def test_configuration_of_the_broker_has_the_entries_that_tools_need(client: RawClient) -> None:
     """Reference 2.14."""
     shown = configs_of(client, "0", kind=ResourceType.BROKER)
 
@@ -329,8 +331,8 @@ def test_node_shows_what_tools_look_for(client: RawClient) -> None:
 
 
 @pytest.mark.parametrize(("kind", "name"), [(2, "missing"), (4, "7"), (8, "0")])
-def test_configuration_of_what_is_not_there_is_refused(client: RawClient, kind: int, name: str) -> None:
-    """With an error for that resource alone."""
+def test_configuration_of_an_unknown_resource_is_refused(client: RawClient, kind: int, name: str) -> None:
+    """The error applies to that resource only."""
     resource = ConfigResource(resource_type=kind, resource_name=name)
 
     result = client.call(DescribeConfigsRequest(resources=(resource,)), 4).results[0]
@@ -349,7 +351,7 @@ def alter(client: RawClient, *entries: tuple[str, int, str | None], kind: int = 
 _SET, _RESET = ConfigOperation.SET, ConfigOperation.DELETE
 
 
-def test_single_entries_are_changed_and_set_back(node: KafkaNode, client: RawClient) -> None:
+def test_single_entries_can_be_changed_and_reset(node: KafkaNode, client: RawClient) -> None:
     """KIP-339: other entries do not change."""
     alter(client, ("retention.ms", _SET, str(_DAY_MS)), ("delete.retention.ms", _SET, "3600000"))
     first = node.hub().entity.retention
@@ -380,18 +382,20 @@ def test_single_entries_are_changed_and_set_back(node: KafkaNode, client: RawCli
         (("message.timestamp.after.max.ms", _SET, "1"), ErrorCode.INVALID_CONFIG),
     ],
 )
-def test_only_what_can_be_changed_is(client: RawClient, entry: tuple[str, int, str | None], code: ErrorCode) -> None:
-    """The policy of a hub is fixed at its creation; fixed entries are accepted with their own value."""
+def test_only_changeable_entries_are_changed(
+    client: RawClient, entry: tuple[str, int, str | None], code: ErrorCode
+) -> None:
+    """The policy of a hub is fixed at its creation; fixed entries are accepted with their current value."""
     assert alter(client, entry).error_code == code
 
 
-def test_configuration_of_the_node_cannot_be_changed_by_kafka(client: RawClient) -> None:
-    """It has its own settings."""
+def test_configuration_of_the_broker_cannot_be_changed(client: RawClient) -> None:
+    """The node has its own settings."""
     assert alter(client, ("num.partitions", _SET, "9"), kind=4, name="0").error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_whole_configuration_is_replaced(node: KafkaNode, client: RawClient) -> None:
-    """The older request: other entries get their defaults."""
+def test_alter_configs_replaces_the_whole_configuration(node: KafkaNode, client: RawClient) -> None:
+    """In this older request, entries that are not named get their defaults."""
     alter(client, ("delete.retention.ms", _SET, "3600000"))
     entries = (ReplacedConfig(name="retention.ms", value=str(_DAY_MS)),)
     resource = ReplacedResource(resource_type=2, resource_name="orders", configs=entries)
@@ -403,6 +407,6 @@ def test_whole_configuration_is_replaced(node: KafkaNode, client: RawClient) -> 
     assert (retention.hours, retention.tombstone_hours) == (24, 24)
 
 
-def test_no_entry_is_both_shown_and_inert() -> None:
-    """An entry has one meaning."""
+def test_no_entry_is_both_supported_and_ignored() -> None:
+    """Each entry has one meaning."""
     assert not INERT.keys() & TOPIC_ENTRIES.keys()

@@ -1,4 +1,4 @@
-"""Whatever a client says, well-formed or not: an answer or a closed connection, and never an accident of ours."""
+"""Any request, valid or not, gets an answer or closes the connection, and never causes an internal error."""
 
 import asyncio
 import random
@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hubmere.broker.access import Access, host_names
+from hubmere.broker.access.authentication import Access, host_names
 from hubmere.broker.broker import Broker
+from hubmere.endpoints.kafka.admin.served_versions import served_versions
 from hubmere.endpoints.kafka.endpoint import HANDLERS, KafkaEndpoint
 from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.model.addresses import Addresses
@@ -26,18 +27,19 @@ from hubmere.wire.kafka.messages import APIS
 from hubmere.wire.kafka.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from wire.kafka.builders import any_message
 
-# Sign-in is tested on its own; here everybody has signed in.
+# Sign-in is tested separately; here every client has signed in.
 _SIGN_IN = (17, 36)
+_SERVED = served_versions(HANDLERS)
 _REQUESTS = [
     (APIS[key], version)
     for key in sorted(HANDLERS)
     if key not in _SIGN_IN
-    for version in range(APIS[key].versions.low, APIS[key].versions.high + 1)
+    for version in range(_SERVED[key].low, _SERVED[key].high + 1)
 ]
 
 
 class NoWire:
-    """A wire without a peer: timers of a real loop, and a list of written bytes."""
+    """A transport without a peer: timers of a real loop, and a list of written bytes."""
 
     peer = "127.0.0.1"
     is_secure = False
@@ -60,10 +62,10 @@ class NoWire:
     abort = close
 
     def pause_reading(self) -> None:
-        """All input has arrived already."""
+        """Do nothing: all input has already arrived."""
 
     def resume_reading(self) -> None:
-        """As above."""
+        """Do nothing, as above."""
 
     def call_at(self, when: float, callback: Callable[[], None]) -> asyncio.Handle:
         return self._loop.call_at(when, self._guarded, callback)
@@ -82,7 +84,7 @@ class NoWire:
 
 
 class EndpointHarness:
-    """An endpoint on memory with a loop that the test turns."""
+    """An endpoint in memory, with an event loop that the test runs."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -134,7 +136,7 @@ class EndpointHarness:
         return session, wire, client
 
     def deliver(self, session: KafkaSession, data: bytes) -> None:
-        """Hand bytes to a session, on the loop: a request of some milliseconds continues in a later turn."""
+        """Pass bytes to a session on the loop: a long request continues in a later turn."""
 
         async def on_loop() -> None:
             session.on_data(data)
@@ -162,7 +164,7 @@ def harness() -> Iterator[EndpointHarness]:
 
 @pytest.mark.parametrize(("api", "version"), _REQUESTS, ids=lambda value: getattr(value, "name", str(value)))
 def test_any_request_is_answered(harness: EndpointHarness, api: Any, version: int) -> None:
-    """Every handler, every version, with values from the edges of their types."""
+    """This covers every handler and version, with values at the limits of their types."""
     randomness = random.Random(f"{api.name}{version}")
     for _ in range(15):
         session, wire, client = harness.connect()
@@ -179,8 +181,8 @@ def test_any_request_is_answered(harness: EndpointHarness, api: Any, version: in
 
 @given(data=st.data())
 @settings(max_examples=150, deadline=None)
-def test_damaged_requests_do_no_harm(harness: EndpointHarness, data: st.DataObject) -> None:
-    """Bytes changed, cut or repeated anywhere: what cannot be understood closes the connection."""
+def test_damaged_requests_cause_no_internal_error(harness: EndpointHarness, data: st.DataObject) -> None:
+    """Bytes are changed, removed or repeated anywhere: an undecodable request closes the connection."""
     api, version = data.draw(st.sampled_from(_REQUESTS))
     session, wire, client = harness.connect()
     client.request(any_message(api.request, version, random.Random(data.draw(st.integers(0, 1000)))), version)

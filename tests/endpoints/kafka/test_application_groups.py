@@ -1,4 +1,4 @@
-"""Application groups over Kafka: refused producers, delayed consumers, and disconnected clients of a disabled group."""
+"""Application groups over Kafka: refused producers, throttled consumers, disconnected clients of disabled groups."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ from hubmere.wire.kafka.messages.sasl import SaslAuthenticateRequest, SaslHandsh
 
 @pytest.fixture
 def node() -> Iterator[KafkaNode]:
-    """A tier that has application groups."""
+    """A node with a tier that has application groups."""
     with KafkaNode(book=LimitsBook(profile=Profile.PREMIUM)) as running:
         yield running
 
@@ -36,13 +36,13 @@ def govern(node: KafkaNode, rule: str, *policies: tuple[ThrottlingMetric, int], 
     done: list[object] = []
     actor = Actor(name="test", now_ms=0, now=SystemClock().monotonic())
     node.call(lambda: node.broker.manager.write_application_group(group, actor, done.append))
-    node.call(node.broker._catalog.apply)
+    node.call(node.catalog.apply)
     node.call(lambda: None)
     assert done == [None]
 
 
-def test_a_producer_over_the_rates_of_its_group_is_refused_and_others_are_not(node: KafkaNode) -> None:
-    """The service answers with a violation of its policy, partition by partition."""
+def test_producer_over_the_rates_of_its_group_is_refused_and_others_are_not(node: KafkaNode) -> None:
+    """The service answers with POLICY_VIOLATION for each partition."""
     govern(node, "slow", (ThrottlingMetric.INCOMING_MESSAGES, 10))
     rules = {name: node.add_rule(name, "Send") for name in ("slow", "other")}
     with RawClient(node, rules["slow"]) as slow, RawClient(node, rules["other"]) as other:
@@ -71,8 +71,8 @@ def test_a_consumer_over_the_rates_of_its_group_is_throttled(node: KafkaNode) ->
     assert len(only(held).records) == len(only(free).records) > 150_000
 
 
-def test_a_disabled_group_loses_its_connections_and_cannot_come_back(node: KafkaNode) -> None:
-    """Its credential is good for nothing until the group is enabled again."""
+def test_clients_of_a_disabled_group_are_disconnected_and_refused(node: KafkaNode) -> None:
+    """The credential is refused until the group is enabled again."""
     slow = node.add_rule("slow", "Send")
     with RawClient(node, slow) as client, RawClient(node, slow) as late:
         client.sign_in()

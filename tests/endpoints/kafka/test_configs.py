@@ -50,32 +50,32 @@ _OF_KAFKA = [
 
 
 def test_every_entry_of_kafka_is_known() -> None:
-    """MirrorMaker sets entries back that have their default at the source; an unknown one would stop the others."""
+    """MirrorMaker resets entries that have their default at the source; an unknown one would fail the others."""
     assert not set(_OF_KAFKA) - TOPIC_ENTRIES.keys() - INERT.keys()
 
 
 @pytest.mark.parametrize("name", sorted(INERT))
-def test_entry_with_nothing_to_act_on_changes_nothing(name: str) -> None:
-    """It is no mistake either, and no client can notice."""
+def test_entry_without_a_meaning_here_is_accepted_and_ignored(name: str) -> None:
+    """No client can notice a difference."""
     apply_entries = HubSpec(partition_count=2)
 
     assert apply_entry(apply_entries, name, "1", Limits()) == apply_entries
 
 
 def test_unknown_entry_is_refused() -> None:
-    """A misspelt entry must not look as if it had an effect."""
+    """A misspelt entry must not look effective."""
     with pytest.raises(InvalidArgument, match=r"retention\.weeks"):
         apply_entry(HubSpec(), "retention.weeks", "1", Limits())
 
 
 @pytest.mark.parametrize("name", sorted(TOPIC_ENTRIES))
-def test_entry_set_back_is_taken(name: str) -> None:
-    """Whatever it is about: null asks for the default."""
+def test_reset_of_an_entry_is_accepted(name: str) -> None:
+    """This holds for every entry: null means the default."""
     assert apply_entry(HubSpec(), name, None, Limits()).retention_hours is None
 
 
 @pytest.mark.parametrize("name", [entry.name for entry in TOPIC_ENTRIES.values() if entry.change is None])
-def test_entry_that_is_fixed_takes_its_own_value_alone(name: str) -> None:
+def test_fixed_entry_is_accepted_only_with_its_own_value(name: str) -> None:
     """An accepted entry is in effect."""
     defaults = Defaults(limits=Limits(), segment_bytes=1 << 28)
     (shown,) = topic_configs(a_hub(), defaults, [name])
@@ -98,7 +98,7 @@ def test_entry_that_is_fixed_takes_its_own_value_alone(name: str) -> None:
     ],
 )
 def test_entry_becomes_a_setting_and_is_shown(name: str, text: str, field: str, value: int | None) -> None:
-    """As it was given, and as the topic's own unless it stands for none."""
+    """It is described as given, and marked as set on the topic unless it equals the default."""
     apply_entries = apply_entry(HubSpec(), name, text, Limits())
     assert apply_entries.log_settings is not None
 
@@ -110,14 +110,14 @@ def test_entry_becomes_a_setting_and_is_shown(name: str, text: str, field: str, 
 
 
 @pytest.mark.parametrize("name", ["max.message.bytes", "retention.bytes", "segment.bytes", "segment.ms"])
-def test_entry_that_is_no_number_is_refused(name: str) -> None:
-    """With the expected value."""
+def test_entry_that_is_not_a_number_is_refused(name: str) -> None:
+    """The error names the expected value."""
     with pytest.raises(InvalidArgument, match="a whole number"):
         apply_entry(HubSpec(), name, "many", Limits())
 
 
-def test_segment_age_without_a_setting_is_the_one_in_force() -> None:
-    """A tenth of the retention, so that events go close to their time, and a day at most."""
+def test_default_segment_age_is_described() -> None:
+    """It is a tenth of the retention, so that events are deleted in time, and at most a day."""
     defaults = Defaults(limits=Limits(), segment_bytes=1 << 28)
     ages = [
         topic_configs(replace(a_hub(), retention=Retention(hours=hours)), defaults, ["segment.ms"])[0].value

@@ -1,4 +1,4 @@
-"""Consumer groups (KIP-848) over the wire: every version, error codes, rights, and offsets by member epoch."""
+"""Consumer groups (KIP-848) over the protocol: every version, error codes, rights, and offsets by member epoch."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -76,13 +76,13 @@ def assigned(answer: Any) -> dict[UUID, tuple[int, ...]]:
 
 
 def code(answer: Any) -> int:
-    """Its error code; error codes are equal to their numbers."""
+    """The error code of an answer; error codes are equal to their numbers."""
     number: int = answer.error_code
     return number
 
 
 def create(client: RawClient, name: str) -> None:
-    """Create a hub by asking for it."""
+    """Create a hub by a metadata request."""
     client.call(MetadataRequest(topics=(MetadataRequestTopic(name=name),)), 12)
 
 
@@ -91,7 +91,7 @@ def create(client: RawClient, name: str) -> None:
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_member_joins_and_is_assigned_partitions_by_topic_id(client: RawClient, version: int) -> None:
-    """The id is the one in Metadata."""
+    """The id is that of Metadata."""
     answer = client.call(a_beat(), version)
 
     assert (code(answer), answer.member_id, answer.member_epoch) == (ErrorCode.NONE, "m", 1)
@@ -100,8 +100,8 @@ def test_member_joins_and_is_assigned_partitions_by_topic_id(client: RawClient, 
     assert client.call(a_beat(epoch=1), version).assignment is None
 
 
-def test_partitions_move_after_they_were_given_up(client: RawClient) -> None:
-    """Two members over one connection."""
+def test_partitions_move_after_they_were_revoked(client: RawClient) -> None:
+    """Two members share one connection."""
     orders = topic_id(client)
     client.call(a_beat("a"), 1)
     assert assigned(client.call(a_beat("b"), 1)) == {}
@@ -114,8 +114,8 @@ def test_partitions_move_after_they_were_given_up(client: RawClient) -> None:
     assert assigned(client.call(a_beat("b", 2), 1)) == {orders: (1,)}
 
 
-def test_server_chooses_the_member_id_only_in_version_0(client: RawClient) -> None:
-    """KIP-1082: from version 1 on the client does."""
+def test_server_assigns_the_member_id_only_in_version_0(client: RawClient) -> None:
+    """KIP-1082: from version 1 on the client chooses it."""
     assert client.call(a_beat(""), 0).member_id
 
     answer = client.call(a_beat(""), 1)
@@ -135,7 +135,7 @@ def test_server_chooses_the_member_id_only_in_version_0(client: RawClient) -> No
         (ErrorCode.INVALID_REQUEST, a_beat("m", 0, topic_partitions=None)),
     ],
 )
-def test_refusals_have_kafkas_codes_and_say_why(
+def test_refusals_have_kafkas_codes_and_a_text(
     client: RawClient, expected: ErrorCode, beat: ConsumerGroupHeartbeatRequest
 ) -> None:
     """Clients act on the code and show the text."""
@@ -147,7 +147,7 @@ def test_refusals_have_kafkas_codes_and_say_why(
 
 
 def test_regular_expression_matches_hubs(client: RawClient) -> None:
-    """And a hub that is created later is read too."""
+    """A hub that is created later is assigned too."""
     create(client, "orders-eu")
     answer = client.call(a_beat(subscribed_topic_names=None, subscribed_topic_regex="orders.*"), 1)
     assert assigned(answer).keys() == {topic_id(client), topic_id(client, "orders-eu")}
@@ -159,7 +159,7 @@ def test_regular_expression_matches_hubs(client: RawClient) -> None:
 
 
 def test_member_leaves(client: RawClient) -> None:
-    """Epoch -1."""
+    """Epoch -1 means that the member leaves."""
     client.call(a_beat(), 1)
 
     answer = client.call(a_beat(epoch=-1), 1)
@@ -171,7 +171,7 @@ def test_member_leaves(client: RawClient) -> None:
 
 
 def test_group_needs_the_right_to_listen(node: KafkaNode) -> None:
-    """GROUP_AUTHORIZATION_FAILED for everything about consumer groups."""
+    """All requests about consumer groups get GROUP_AUTHORIZATION_FAILED."""
     with RawClient(node, node.add_rule("sender", "Send")) as client:
         client.sign_in()
 
@@ -181,8 +181,8 @@ def test_group_needs_the_right_to_listen(node: KafkaNode) -> None:
     assert (code(beat), code(only(described.groups))) == (ErrorCode.GROUP_AUTHORIZATION_FAILED,) * 2
 
 
-def test_member_reads_only_hubs_that_it_may(client: RawClient, node: KafkaNode) -> None:
-    """A key of one hub: another hub by name is refused, and a regular expression does not match it."""
+def test_member_is_assigned_only_hubs_that_it_may_read(client: RawClient, node: KafkaNode) -> None:
+    """With a key of one hub, another hub by name is refused, and a regular expression does not match it."""
     create(client, "payments")
     with RawClient(node, node.add_rule("reader", "Listen", hub="orders")) as reader:
         reader.sign_in()
@@ -217,8 +217,8 @@ def test_description_shows_epochs_members_and_targets(client: RawClient, version
     assert first.member_type == (1 if version >= 1 else -1)
 
 
-def test_other_groups_are_no_consumer_groups(client: RawClient) -> None:
-    """GROUP_ID_NOT_FOUND, upon which clients ask for a classic group."""
+def test_classic_group_is_not_described_as_a_consumer_group(client: RawClient) -> None:
+    """After GROUP_ID_NOT_FOUND clients ask for a classic group."""
     client.call(a_join(member_id="", session_timeout_ms=10_000), 3)
     request = ConsumerGroupDescribeRequest(group_ids=("g", "unknown"), include_authorized_operations=False)
 
@@ -228,8 +228,8 @@ def test_other_groups_are_no_consumer_groups(client: RawClient) -> None:
     assert groups[0].error_message == "Group 'g' is not a consumer group."
 
 
-def test_classic_requests_see_a_consumer_group_as_kafkas_do(client: RawClient) -> None:
-    """DescribeGroups finds no classic group of that id; ListGroups tells the type from version 5 on."""
+def test_classic_requests_describe_a_consumer_group_as_in_kafka(client: RawClient) -> None:
+    """DescribeGroups finds no classic group with that id; ListGroups has the type from version 5 on."""
     client.call(a_beat(), 1)
 
     described = only(client.call(DescribeGroupsRequest(groups=("g",)), 5).groups)
@@ -242,7 +242,7 @@ def test_classic_requests_see_a_consumer_group_as_kafkas_do(client: RawClient) -
 
 
 def test_group_is_deleted_when_it_is_empty(client: RawClient) -> None:
-    """NON_EMPTY_GROUP before."""
+    """Before that the answer is NON_EMPTY_GROUP."""
     client.call(a_beat(), 1)
     first = only(client.call(DeleteGroupsRequest(group_ids=("g",)), 2).results)
     client.call(a_beat(epoch=-1), 1)
@@ -262,7 +262,7 @@ def a_commit(epoch: int, member_id: str = "m") -> OffsetCommitRequest:
 
 
 def test_commit_checks_member_and_epoch(client: RawClient) -> None:
-    """STALE_MEMBER_EPOCH and UNKNOWN_MEMBER_ID."""
+    """The errors are STALE_MEMBER_EPOCH and UNKNOWN_MEMBER_ID."""
     client.call(a_beat(), 1)
 
     codes = [
@@ -275,7 +275,7 @@ def test_commit_checks_member_and_epoch(client: RawClient) -> None:
 
 
 def test_fetching_offsets_checks_member_and_epoch(client: RawClient) -> None:
-    """As in Kafka: an error of the whole group; without a member there is no check."""
+    """As in Kafka, the error applies to the whole group; without a member there is no check."""
     client.call(a_beat(), 1)
     client.call(a_commit(1), 9)
 
@@ -289,8 +289,8 @@ def test_fetching_offsets_checks_member_and_epoch(client: RawClient) -> None:
     assert only(only(fetched(None, -1).topics).partitions).committed_offset == 0
 
 
-def test_offsets_of_topics_that_are_read_are_not_deleted(client: RawClient) -> None:
-    """GROUP_SUBSCRIBED_TO_TOPIC while a member wants the topic."""
+def test_offsets_of_subscribed_topics_are_not_deleted(client: RawClient) -> None:
+    """The answer is GROUP_SUBSCRIBED_TO_TOPIC while a member subscribes to the topic."""
     client.call(a_beat(), 1)
     client.call(a_commit(1), 9)
     topics = (OffsetDeleteTopic(name="orders", partitions=(OffsetDeletePartition(index=0),)),)
@@ -319,8 +319,8 @@ def a_join(owned: tuple[int, ...] = (), **more: Any) -> JoinGroupRequest:
     return JoinGroupRequest(**{**fields, **more})
 
 
-def test_classic_member_takes_part_in_a_consumer_group(client: RawClient) -> None:
-    """Join, sync, heartbeat and leave in the classic protocol's own messages."""
+def test_classic_member_can_join_a_consumer_group(client: RawClient) -> None:
+    """It joins, syncs, sends heartbeats and leaves with the messages of the classic protocol."""
     orders = topic_id(client)
     client.call(a_beat("a"), 1)
     joined = client.call(a_join(member_id=""), 3)
@@ -340,8 +340,8 @@ def test_classic_member_takes_part_in_a_consumer_group(client: RawClient) -> Non
     assert code(only(client.call(leaving, 5).members)) == ErrorCode.NONE
 
 
-def test_classic_group_with_unreadable_members_stays_classic(client: RawClient) -> None:
-    """Bytes that are no subscription cannot be understood by a coordinator that assigns."""
+def test_classic_group_with_unreadable_subscriptions_stays_classic(client: RawClient) -> None:
+    """The coordinator could not assign partitions to such members."""
     client.call(a_join(member_id="", protocols=(JoinGroupProtocol(name="x", metadata=b""),)), 3)
 
     answer = client.call(a_beat(), 1)
@@ -355,8 +355,8 @@ _SHARE_FETCHES = (77, 78, 79)
 _STREAMS_GROUPS = (88, 89)
 
 
-def test_share_groups_are_refused_in_words(client: RawClient) -> None:
-    """KIP-932: as on a Kafka cluster where they are off; librdkafka waits in silence where nothing is announced."""
+def test_share_groups_are_refused_with_a_reason(client: RawClient) -> None:
+    """KIP-932: as on a Kafka cluster without them; if the API is not advertised, librdkafka waits without an error."""
     beat = ShareGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0, subscribed_topic_names=("orders",))
 
     answer = client.call(beat, 1)
@@ -364,8 +364,8 @@ def test_share_groups_are_refused_in_words(client: RawClient) -> None:
     assert (code(answer), "not served" in answer.error_message) == (ErrorCode.UNSUPPORTED_VERSION, True)
 
 
-def test_what_share_and_streams_groups_need_is_not_announced(client: RawClient) -> None:
-    """KIP-1071: Streams checks the announced APIs and reports that the cluster does not support them."""
+def test_apis_of_share_and_streams_groups_are_not_advertised(client: RawClient) -> None:
+    """KIP-1071: Streams checks the advertised APIs and reports that the cluster does not support them."""
     announced = {api.api_key for api in client.call(ApiVersionsRequest(), 0).api_keys}
 
     assert announced.isdisjoint((*_SHARE_FETCHES, *_STREAMS_GROUPS))

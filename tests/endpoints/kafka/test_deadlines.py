@@ -1,4 +1,4 @@
-"""The one timer of the coordinators: deadlines that are due already when they are set, on each kind of event loop."""
+"""The timer of the coordinators: deadlines that are already due when they are set, on each kind of event loop."""
 
 from dataclasses import replace
 
@@ -16,12 +16,12 @@ pytestmark = pytest.mark.usefixtures("either_loop")
 
 _BEHIND_S = 0.05
 _SHORT_MS = 20
-# Far more questions than can be answered before a deadline of 20 ms has passed, on any machine.
+# Far more requests than can be answered within 20 ms on any machine.
 _LOOKS = 100_000
 
 
 class SlowClock(SystemClock):
-    """Behind the loop's own time, as on a machine that is busy: a short deadline is due when its timer is set."""
+    """A clock behind the loop's own time, as on a busy machine: a short deadline is due when its timer is set."""
 
     def monotonic(self) -> float:
         return super().monotonic() - _BEHIND_S
@@ -47,7 +47,7 @@ def test_group_whose_deadline_is_due_does_not_close_the_next_connection() -> Non
 
 
 def test_transaction_whose_deadline_is_due_does_not_close_the_next_connection() -> None:
-    """Each is aborted at its time, even if other deadlines are set meanwhile."""
+    """Each transaction is aborted in time, even if other deadlines are set meanwhile."""
     with KafkaNode(clock=SlowClock()) as node, RawClient(node) as client:
         client.sign_in()
         names = [f"t{number}" for number in range(8)]

@@ -1,4 +1,4 @@
-"""Requests that name one thing twice: refused for that thing, in Kafka's words, and nothing happens to it."""
+"""Requests that name the same thing twice: they are refused for it with Kafka's error, and nothing is changed."""
 
 from typing import Any
 from uuid import UUID
@@ -37,8 +37,8 @@ def names_of(client: RawClient) -> list[str]:
     return [topic.name for topic in client.call(MetadataRequest(topics=None), 12).topics]
 
 
-def test_topic_that_is_to_be_made_twice_is_not_made(client: RawClient) -> None:
-    """The two may differ, so neither is created; the others of the request are."""
+def test_topic_that_is_named_twice_is_not_created(client: RawClient) -> None:
+    """The two may differ, so neither is created; other topics of the request are."""
     topics = [a_topic("twice", partitions=1), a_topic("other"), a_topic("twice", partitions=2)]
 
     made = create(client, *topics)
@@ -51,8 +51,8 @@ def test_topic_that_is_to_be_made_twice_is_not_made(client: RawClient) -> None:
     assert names_of(client) == ["orders", "other"]
 
 
-def test_topic_that_is_to_be_deleted_twice_stays(node: KafkaNode, client: RawClient) -> None:
-    """By name or by id."""
+def test_topic_that_is_named_twice_is_not_deleted(node: KafkaNode, client: RawClient) -> None:
+    """It is named by name or by id."""
     known = UUID(node.hub().entity.topic_id)
     by_id = DeletableTopic(name=None, topic_id=known)
 
@@ -64,8 +64,8 @@ def test_topic_that_is_to_be_deleted_twice_stays(node: KafkaNode, client: RawCli
     assert names_of(client) == ["orders"]
 
 
-def test_topic_to_delete_has_a_name_or_an_id(node: KafkaNode, client: RawClient) -> None:
-    """With neither or both the topic is ambiguous."""
+def test_topic_to_delete_must_have_either_a_name_or_an_id(node: KafkaNode, client: RawClient) -> None:
+    """With neither or both it is ambiguous."""
     both = DeletableTopic(name="orders", topic_id=UUID(node.hub().entity.topic_id))
     neither = DeletableTopic(name=None)
 
@@ -78,8 +78,8 @@ def test_topic_to_delete_has_a_name_or_an_id(node: KafkaNode, client: RawClient)
     assert names_of(client) == ["orders"]
 
 
-def test_topic_that_is_to_grow_twice_does_not() -> None:
-    """As it is not clear to which size."""
+def test_topic_that_is_named_twice_gets_no_partitions() -> None:
+    """It is unclear which count is meant."""
     with KafkaNode(book=LimitsBook(profile=Profile.PREMIUM)) as node, RawClient(node) as client:
         topics = (GrowingTopic(name="orders", count=3), GrowingTopic(name="orders", count=4))
 
@@ -89,8 +89,8 @@ def test_topic_that_is_to_grow_twice_does_not() -> None:
         assert node.hub().entity.partition_count == 2
 
 
-def test_resource_that_is_to_be_altered_twice_is_left_alone(client: RawClient) -> None:
-    """In the old way and in the new one."""
+def test_resource_that_is_named_twice_is_not_altered(client: RawClient) -> None:
+    """This holds for AlterConfigs and IncrementalAlterConfigs."""
     hours = [str(number * 3_600_000) for number in (2, 3)]
     whole = tuple(
         ReplacedResource(
@@ -118,8 +118,8 @@ def test_resource_that_is_to_be_altered_twice_is_left_alone(client: RawClient) -
     assert configs_of(client, "orders")["retention.ms"].value == str(7 * 24 * 3_600_000)
 
 
-def test_entry_that_is_to_be_altered_twice_is_left_alone(client: RawClient) -> None:
-    """Set and deleted in one request has no meaning."""
+def test_entry_that_is_named_twice_is_not_altered(client: RawClient) -> None:
+    """Setting and deleting it in one request contradict each other."""
     entries = tuple(ChangedConfig(name="retention.ms", config_operation=how, value="7200000") for how in (0, 1))
     resource = ChangedResource(resource_type=ResourceType.TOPIC, resource_name="orders", configs=entries)
 
@@ -129,7 +129,7 @@ def test_entry_that_is_to_be_altered_twice_is_left_alone(client: RawClient) -> N
     assert configs_of(client, "orders")["retention.ms"].value == str(7 * 24 * 3_600_000)
 
 
-def test_group_that_is_to_be_deleted_twice_is_answered_once(client: RawClient) -> None:
+def test_group_that_is_named_twice_is_deleted_and_answered_once(client: RawClient) -> None:
     """Kafka deletes it once."""
     answer = client.call(DeleteGroupsRequest(group_ids=("g", "g")), 2)
 

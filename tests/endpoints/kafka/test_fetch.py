@@ -1,4 +1,4 @@
-"""Kafka fetches: content, size and time of responses, and finding a position by time."""
+"""Kafka fetches: content, size and time of responses, and offsets by time."""
 
 import time
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ from hubmere.wire.kafka.messages.sasl import SaslAuthenticateRequest, SaslHandsh
 
 
 def put(client: RawClient, *values: bytes, **place: Any) -> int:
-    """Publish one batch; its offset."""
+    """Publish one batch; returns its offset."""
     answer = only(client.call(a_produce(a_batch(*values), **place), 9))
     assert answer.error_code == ErrorCode.NONE
     return int(answer.base_offset)
@@ -85,8 +85,8 @@ def test_a_capture_credential_of_another_hub_is_refused() -> None:
 
 
 @pytest.mark.parametrize("version", range(4, 13))
-def test_every_version_reads_the_same(client: RawClient, version: int) -> None:
-    """Reference 2.2: clients pick very different ones."""
+def test_every_version_of_fetch_reads_the_same_events(client: RawClient, version: int) -> None:
+    """Reference 2.2: clients use very different versions."""
     put(client, b"a", b"b")
 
     part = only(client.call(a_fetch(), version))
@@ -95,8 +95,8 @@ def test_every_version_reads_the_same(client: RawClient, version: int) -> None:
     assert values_of(part.records) == [b"a", b"b"]
 
 
-def test_offset_inside_a_batch_gives_the_whole_batch(client: RawClient) -> None:
-    """Reference check 27: clients drop what comes before; the next batch would lose events."""
+def test_offset_inside_a_batch_returns_the_whole_batch(client: RawClient) -> None:
+    """Reference check 27: clients drop the earlier records; starting at the next batch would lose events."""
     put(client, *(b"%d" % number for number in range(10)))
     put(client, *(b"%d" % number for number in range(10, 20)))
 
@@ -106,7 +106,7 @@ def test_offset_inside_a_batch_gives_the_whole_batch(client: RawClient) -> None:
     assert part.high_watermark == 20
 
 
-def test_batch_larger_than_asked_for_comes_whole(client: RawClient) -> None:
+def test_batch_larger_than_requested_is_returned_whole(client: RawClient) -> None:
     """Reference check 26: otherwise it could never be read."""
     put(client, b"x" * 900_000)
 
@@ -116,10 +116,10 @@ def test_batch_larger_than_asked_for_comes_whole(client: RawClient) -> None:
 
 
 @pytest.mark.parametrize(("offset", "code"), [(0, 1), (1, 0), (3, 0), (4, 1), (-1, 1)])
-def test_only_offsets_that_are_or_will_be_there_can_be_read(
+def test_only_offsets_between_start_and_end_can_be_read(
     node: KafkaNode, client: RawClient, offset: int, code: int
 ) -> None:
-    """Reference check 28: the end is where a reader waits; beyond it and before the start is an error."""
+    """Reference check 28: a reader waits at the end; beyond it or before the start is an error."""
     put(client, b"a", b"b", b"c")
     node.call(lambda: node.hub().log(0).trim(1))
 
@@ -130,8 +130,8 @@ def test_only_offsets_that_are_or_will_be_there_can_be_read(
 
 
 @pytest.mark.parametrize(("topic", "partition"), [("missing", 0), ("orders", 2), ("orders", -1), ("Orders", 0)])
-def test_what_is_not_there_cannot_be_read(client: RawClient, topic: str, partition: int) -> None:
-    """Topic names differ by case, as everywhere in Kafka."""
+def test_unknown_topics_and_partitions_cannot_be_read(client: RawClient, topic: str, partition: int) -> None:
+    """Topic names are case-sensitive, as everywhere in Kafka."""
     part = only(client.call(a_fetch(topic=topic, partition=partition, max_wait_ms=5000), 11))
 
     assert part.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -146,7 +146,7 @@ def _of_both(max_bytes: int, offsets: tuple[int, int]) -> FetchRequest:
     )
 
 
-def test_whole_answer_is_bounded_and_later_partitions_wait(client: RawClient) -> None:
+def test_size_of_an_answer_is_limited_and_later_partitions_wait(client: RawClient) -> None:
     """Reference check 30: a client that has read the first partition gets the second one next."""
     put(client, b"a" * 600)
     put(client, b"b" * 600, partition=1)
@@ -161,8 +161,8 @@ def test_whole_answer_is_bounded_and_later_partitions_wait(client: RawClient) ->
 @pytest.mark.parametrize(
     ("epoch", "code"), [(-1, ErrorCode.NONE), (0, ErrorCode.NONE), (5, ErrorCode.UNKNOWN_LEADER_EPOCH)]
 )
-def test_epoch_of_the_leader_is_checked_when_it_is_given(client: RawClient, epoch: int, code: ErrorCode) -> None:
-    """KIP-320: a client that knows more than we do must look again."""
+def test_leader_epoch_is_checked_if_it_is_given(client: RawClient, epoch: int, code: ErrorCode) -> None:
+    """KIP-320: a client with a newer epoch must refresh its metadata."""
     part = FetchPartition(index=0, current_leader_epoch=epoch, fetch_offset=0, max_bytes=100)
     topics = (FetchTopic(name="orders", partitions=(part,)),)
 
@@ -174,8 +174,8 @@ def test_epoch_of_the_leader_is_checked_when_it_is_given(client: RawClient, epoc
 # --- waiting ---------------------------------------------------------------------------------------------------------
 
 
-def test_reader_at_the_end_waits_and_then_gets_nothing(client: RawClient) -> None:
-    """Reference check 25: neither at once, which would be a busy loop, nor never."""
+def test_reader_at_the_end_waits_and_gets_an_empty_answer(client: RawClient) -> None:
+    """Reference check 25: an immediate answer would cause a busy loop."""
     started = time.monotonic()
 
     part = only(client.call(a_fetch(max_wait_ms=200), 11))
@@ -185,7 +185,7 @@ def test_reader_at_the_end_waits_and_then_gets_nothing(client: RawClient) -> Non
 
 
 def test_waiting_reader_is_woken_by_an_event(node: KafkaNode, client: RawClient) -> None:
-    """Reference check 25: long before its time is up."""
+    """Reference check 25: the answer comes long before its timeout."""
     client.send(a_fetch(max_wait_ms=30_000), 11)
     with RawClient(node) as other:
         put(other.sign_in(), b"at last")
@@ -193,8 +193,8 @@ def test_waiting_reader_is_woken_by_an_event(node: KafkaNode, client: RawClient)
         assert values_of(only(client.answer()).records) == [b"at last"]
 
 
-def test_reader_that_wants_more_bytes_waits_for_them(node: KafkaNode, client: RawClient) -> None:
-    """fetch.min.bytes: one answer with much in place of many with little."""
+def test_reader_with_min_bytes_waits_for_them(node: KafkaNode, client: RawClient) -> None:
+    """fetch.min.bytes gives one large answer instead of many small ones."""
     client.send(a_fetch(max_wait_ms=30_000, min_bytes=2_000), 11)
     with RawClient(node) as other:
         other.sign_in()
@@ -206,8 +206,8 @@ def test_reader_that_wants_more_bytes_waits_for_them(node: KafkaNode, client: Ra
     assert 3 <= len(found) <= 5
 
 
-def test_reader_of_many_partitions_has_one_answer(node: KafkaNode, client: RawClient) -> None:
-    """Whichever moves first; nothing is answered twice."""
+def test_reader_of_many_partitions_gets_one_answer(node: KafkaNode, client: RawClient) -> None:
+    """The first partition with an event triggers it; nothing is answered twice."""
     request = _of_both(1000, (0, 0))
     client.send(FetchRequest(max_wait_ms=30_000, min_bytes=1, topics=request.topics), 11)
     with RawClient(node) as other:
@@ -220,8 +220,8 @@ def test_reader_of_many_partitions_has_one_answer(node: KafkaNode, client: RawCl
     assert only(client.call(a_fetch(), 11)).high_watermark == 1
 
 
-def test_reader_that_is_gone_disturbs_nobody(node: KafkaNode, client: RawClient) -> None:
-    """A parked fetch is dropped with its connection."""
+def test_reader_that_disconnects_affects_no_other(node: KafkaNode, client: RawClient) -> None:
+    """A waiting fetch is dropped with its connection."""
     with RawClient(node) as other:
         other.sign_in().send(a_fetch(max_wait_ms=30_000), 11)
         assert client.call(a_fetch(), 11)
@@ -229,8 +229,8 @@ def test_reader_that_is_gone_disturbs_nobody(node: KafkaNode, client: RawClient)
     assert put(client, b"a") == 0
 
 
-def test_answers_come_in_the_order_of_the_requests(client: RawClient) -> None:
-    """Reference pitfall 5: clients match by order; a waiting fetch holds back what follows."""
+def test_answers_are_sent_in_the_order_of_the_requests(client: RawClient) -> None:
+    """Reference pitfall 5: clients match answers by order; a waiting fetch holds back later answers."""
     client.send(a_fetch(max_wait_ms=100), 11)
     client.send(a_produce(a_batch(b"behind"), partition=1), 9)
 
@@ -256,12 +256,12 @@ def a_session_fetch(
     )
 
 
-def _told(answer: Any) -> list[int]:
+def _partitions_in(answer: Any) -> list[int]:
     return [part.index for topic in answer.topics for part in topic.partitions]
 
 
 def test_session_returns_only_changes(client: RawClient) -> None:
-    """KIP-227: thousands of silent partitions cost nothing, in neither direction."""
+    """KIP-227: thousands of idle partitions cost nothing, in both directions."""
     begun = client.call(a_session_fetch(0, 0, (0, 0), (1, 0)), 11)
     quiet = client.call(a_session_fetch(begun.session_id, 1), 11)
     put(client, b"news", partition=1)
@@ -269,7 +269,7 @@ def test_session_returns_only_changes(client: RawClient) -> None:
     forgotten = client.call(a_session_fetch(begun.session_id, 3, forget=(1,)), 11)
 
     assert begun.session_id > 0
-    assert [_told(answer) for answer in (begun, quiet, moved, forgotten)] == [[0, 1], [], [1], []]
+    assert [_partitions_in(answer) for answer in (begun, quiet, moved, forgotten)] == [[0, 1], [], [1], []]
 
 
 @pytest.mark.parametrize(
@@ -281,8 +281,10 @@ def test_session_returns_only_changes(client: RawClient) -> None:
         (-1, True, ErrorCode.NONE),
     ],
 )
-def test_session_is_continued_in_order(client: RawClient, epoch: int, is_known: bool, code: ErrorCode) -> None:
-    """KIP-227: after this error a client begins a new one."""
+def test_session_requests_must_have_consecutive_epochs(
+    client: RawClient, epoch: int, is_known: bool, code: ErrorCode
+) -> None:
+    """KIP-227: after this error a client begins a new session."""
     number = client.call(a_session_fetch(0, 0, (0, 0)), 11).session_id
 
     answer = client.call(a_session_fetch(number if is_known else number ^ 1, epoch), 11)
@@ -290,14 +292,14 @@ def test_session_is_continued_in_order(client: RawClient, epoch: int, is_known: 
     assert answer.error_code == code
 
 
-def test_request_without_a_session_is_complete(client: RawClient) -> None:
-    """Reference check 29: clients that want none get none."""
+def test_request_without_a_session_is_answered_completely(client: RawClient) -> None:
+    """Reference check 29: clients may work without sessions."""
     answers = [client.call(a_session_fetch(0, -1, (0, 0)), 11) for _ in range(2)]
 
-    assert [(answer.session_id, _told(answer)) for answer in answers] == [(0, [0]), (0, [0])]
+    assert [(answer.session_id, _partitions_in(answer)) for answer in answers] == [(0, [0]), (0, [0])]
 
 
-def test_ended_session_is_forgotten(client: RawClient) -> None:
+def test_closed_session_is_unknown(client: RawClient) -> None:
     """Epoch -1 closes it."""
     number = client.call(a_session_fetch(0, 0, (0, 0)), 11).session_id
 
@@ -311,7 +313,7 @@ def test_ended_session_is_forgotten(client: RawClient) -> None:
 
 
 def find(client: RawClient, time_ms: int, version: int = 7, **more: Any) -> tuple[int, int]:
-    """Offset and time that ListOffsets gives."""
+    """Offset and time in the answer of ListOffsets."""
     part = ListOffsetsPartition(index=0, timestamp_ms=time_ms)
     topics = (ListOffsetsTopic(name="orders", partitions=(part,)),)
     found = only(client.call(ListOffsetsRequest(topics=topics, **more), version))
@@ -324,7 +326,7 @@ _T1, _T2, _T3 = 1_600_000_001_000, 1_600_000_002_000, 1_600_000_003_000
 
 @pytest.fixture
 def timed() -> Iterator[RawClient]:
-    """A client of a hub with the producer's times, whose first partition holds three of them in two batches."""
+    """A client of a hub with CreateTime, whose first partition has three times in two batches."""
     spec = HubSpec(partition_count=1, timestamp_type=TimestampType.CREATE)
     with KafkaNode({"orders": spec}) as node, RawClient(node) as client:
         client.sign_in()
@@ -348,21 +350,23 @@ def timed() -> Iterator[RawClient]:
         (-77, (-1, -1)),
     ],
 )
-def test_place_is_found_by_time_and_by_name(timed: RawClient, asked: int, found: tuple[int, int]) -> None:
-    """Reference check 31: also inside a compressed batch."""
+def test_offset_is_found_by_time_and_by_special_timestamps(
+    timed: RawClient, asked: int, found: tuple[int, int]
+) -> None:
+    """Reference check 31: this works inside a compressed batch too."""
     assert find(timed, asked) == found
 
 
 @pytest.mark.parametrize("version", range(1, 8))
-def test_every_version_finds_the_end(client: RawClient, version: int) -> None:
+def test_every_version_of_list_offsets_finds_the_end(client: RawClient, version: int) -> None:
     """Reference 2.2."""
     put(client, b"a")
 
     assert find(client, LATEST_TIMESTAMP, version) == (1, -1)
 
 
-def test_time_of_an_ordinary_hub_is_that_of_the_append(client: RawClient) -> None:
-    """The batch's own time says nothing there."""
+def test_time_on_an_append_time_hub_is_that_of_the_append(client: RawClient) -> None:
+    """The producer's time is not used there."""
     answer = only(client.call(a_produce(a_batch(b"a", b"b", timestamp_ms=1)), 9))
 
     assert find(client, answer.log_append_time_ms) == (0, answer.log_append_time_ms)
@@ -374,8 +378,8 @@ def test_empty_partition_has_no_newest_time(client: RawClient) -> None:
     assert find(client, MAX_TIMESTAMP) == (-1, -1)
 
 
-def test_place_in_a_missing_partition_is_refused(client: RawClient) -> None:
-    """As everywhere, by partition."""
+def test_offset_of_an_unknown_partition_is_refused(client: RawClient) -> None:
+    """The error applies to that partition."""
     part = ListOffsetsPartition(index=9, timestamp_ms=LATEST_TIMESTAMP)
     topics = (ListOffsetsTopic(name="orders", partitions=(part,)),)
 
@@ -386,7 +390,7 @@ def test_place_in_a_missing_partition_is_refused(client: RawClient) -> None:
 
 @pytest.mark.parametrize(("epoch", "end"), [(0, 2), (3, -1)])
 def test_end_of_an_epoch_is_returned(client: RawClient, epoch: int, end: int) -> None:
-    """KIP-101: Java consumers ask it after a change of leaders."""
+    """KIP-101: Java consumers request it after a change of the leader."""
     put(client, b"a", b"b")
     topic = EpochTopic(name="orders", partitions=(EpochPartition(index=0, leader_epoch=epoch),))
 

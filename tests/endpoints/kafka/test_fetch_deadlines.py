@@ -1,4 +1,4 @@
-"""Deadlines of parked fetches: those of one moment share a timer, and one that fails disturbs no other."""
+"""Deadlines of waiting fetches: those of the same time share a timer, and a failing one does not affect others."""
 
 import logging
 from collections.abc import Callable
@@ -17,7 +17,7 @@ class Wire:
 
 
 class Session:
-    """What the deadlines know of a connection."""
+    """The part of a session that the deadlines use."""
 
     wire = Wire()
 
@@ -41,7 +41,7 @@ class Loop:
 
 
 def test_fetches_that_are_due_within_one_tick_share_a_timer() -> None:
-    """A thousand idle consumers must not wake the node a thousand times; no fetch is answered too early."""
+    """A thousand idle consumers must not wake the node a thousand times; no fetch is answered early."""
     loop, called = Loop(), list[int]()
 
     for number in range(20):
@@ -55,7 +55,7 @@ def test_fetches_that_are_due_within_one_tick_share_a_timer() -> None:
 
 
 def test_a_cancelled_deadline_is_not_called() -> None:
-    """Also when another one of the same moment cancels it."""
+    """This also holds if another one of the same time cancels it."""
     loop, called = Loop(), list[str]()
 
     loop.add(1.0, lambda: second.cancel())  # type: ignore[attr-defined]
@@ -66,8 +66,8 @@ def test_a_cancelled_deadline_is_not_called() -> None:
     assert called == ["third"]
 
 
-def test_many_fetches_of_one_moment_are_answered_in_several_turns() -> None:
-    """Other clients are served in between."""
+def test_many_fetches_of_the_same_time_are_answered_in_several_turns() -> None:
+    """Other clients are served between them."""
     loop, called = Loop(), list[int]()
     for number in range(200):
         loop.add(1.0, lambda number=number: called.append(number))  # type: ignore[misc]
@@ -80,8 +80,8 @@ def test_many_fetches_of_one_moment_are_answered_in_several_turns() -> None:
     assert called == list(range(200))
 
 
-def test_a_deadline_that_fails_ends_its_own_connection_only(caplog: pytest.LogCaptureFixture) -> None:
-    """The others are answered."""
+def test_failing_deadline_closes_only_its_own_connection(caplog: pytest.LogCaptureFixture) -> None:
+    """The other fetches are answered."""
     loop, called, broken = Loop(), list[str](), Session()
 
     loop.add(1.0, lambda: called.append(str(1 // 0)), broken)
@@ -95,7 +95,7 @@ def test_a_deadline_that_fails_ends_its_own_connection_only(caplog: pytest.LogCa
 
 @pytest.mark.usefixtures("either_loop")
 def test_idle_consumers_are_answered_at_their_deadline_and_get_what_comes_later(node: KafkaNode) -> None:
-    """The same request again and again, without events and then with one."""
+    """The same request is repeated, first without events and then with one."""
     with RawClient(node) as writer, RawClient(node) as reader:
         writer.sign_in()
         reader.sign_in()

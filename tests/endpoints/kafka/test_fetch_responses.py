@@ -1,4 +1,4 @@
-"""The packed frames of Fetch responses, compared with those of the general writer."""
+"""The packed frames of Fetch responses equal those of the general encoder."""
 
 import pytest
 from hypothesis import given
@@ -8,13 +8,14 @@ from hubmere.endpoints.kafka.fetch.responses import (
     NO_POSITION,
     FetchFrame,
     PartitionAnswer,
+    SharedFrame,
     Topics,
     encode_partition,
     to_message,
 )
 from hubmere.wire.kafka.connection import frame_response
 from hubmere.wire.kafka.framing import JOIN_BELOW_BYTES
-from hubmere.wire.kafka.messages.fetch import FETCH
+from hubmere.wire.kafka.messages.fetch import FETCH, FetchResponse
 
 VERSIONS = range(FETCH.versions.low, FETCH.versions.high + 1)
 _INT64 = st.integers(-1, 2**63 - 1)
@@ -33,7 +34,7 @@ _TOPICS = st.lists(st.tuples(st.text("ab.é", min_size=1, max_size=150), st.list
 
 
 def packed(version: int, topics: Topics) -> bytes:
-    """The frame as it is packed."""
+    """The frame of the fast encoder."""
     frame = FetchFrame(version, 7, 50, 9, len(topics))
     for name, parts in topics:
         frame.add_topic(name, len(parts))
@@ -44,7 +45,7 @@ def packed(version: int, topics: Topics) -> bytes:
 
 
 @given(version=st.sampled_from(VERSIONS), topics=_TOPICS)
-def test_packed_answers_are_those_of_the_general_writer(version: int, topics: Topics) -> None:
+def test_packed_responses_equal_those_of_the_general_encoder(version: int, topics: Topics) -> None:
     """Both encoders must give the same bytes."""
     general = frame_response(FETCH, version, 7, to_message(50, 9, topics))
 
@@ -52,8 +53,8 @@ def test_packed_answers_are_those_of_the_general_writer(version: int, topics: To
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_part_that_is_kept_ready_is_the_one_that_would_be_packed(version: int) -> None:
-    """A partition without events is written once and sent many times."""
+def test_cached_part_equals_an_encoded_one(version: int) -> None:
+    """The part of a partition without events is encoded once and sent many times."""
     result = PartitionAnswer(3, 0, 20, 18, 5, b"", (), NO_POSITION)
 
     frame = FetchFrame(version, 7, 50, 9, 1)
@@ -65,7 +66,7 @@ def test_part_that_is_kept_ready_is_the_one_that_would_be_packed(version: int) -
 
 
 def test_large_records_are_not_copied() -> None:
-    """Rule 16: one copy between disk and socket."""
+    """There is one copy between disk and socket."""
     records = memoryview(b"x" * JOIN_BELOW_BYTES)
     frame = FetchFrame(11, 7, 0, 0, 1)
     frame.add_topic("orders", 1)
@@ -73,3 +74,43 @@ def test_large_records_are_not_copied() -> None:
     frame.add(PartitionAnswer(0, 0, 1, 1, 0, records, None, NO_POSITION))
 
     assert any(buffer is records for buffer in frame.buffers())
+
+
+_RECORDS = b"some records"
+_SHARED = PartitionAnswer(3, 0, 20, 18, 5, _RECORDS, None, NO_POSITION)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_shared_response_differs_by_its_correlation_id_alone(version: int) -> None:
+    """The next reader of a tail gets the frame that was encoded for the first."""
+    shared = SharedFrame(version, 0, "orders", _SHARED, frame_response(FETCH, version, 1, _message()))
+
+    assert shared.serves(version, 0, "orders", _SHARED._replace(records=_RECORDS))
+    assert shared.with_id(-5) == frame_response(FETCH, version, -5, _message())
+    assert shared.with_id(7) == frame_response(FETCH, version, 7, _message())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        _SHARED._replace(partition=4),
+        _SHARED._replace(code=3),
+        _SHARED._replace(end=21),
+        _SHARED._replace(stable_end=19),
+        _SHARED._replace(start=6),
+        _SHARED._replace(records=bytes(bytearray(_RECORDS))),
+        _SHARED._replace(aborted=()),
+    ],
+)
+def test_other_response_is_not_shared(other: PartitionAnswer) -> None:
+    """Every part of an answer counts; other records with the same bytes are of another partition or position."""
+    shared = SharedFrame(11, 0, "orders", _SHARED, b"")
+
+    assert not shared.serves(11, 0, "orders", other)
+    assert not shared.serves(12, 0, "orders", _SHARED)
+    assert not shared.serves(11, 50, "orders", _SHARED)
+    assert not shared.serves(11, 0, "returns", _SHARED)
+
+
+def _message() -> FetchResponse:
+    return to_message(0, 0, [("orders", [_SHARED])])

@@ -1,4 +1,4 @@
-"""Names of topics and groups in requests that a gateway passes on, also inside the bytes of consumers."""
+"""Names of topics and groups in requests that a gateway forwards, also inside the bytes of consumers."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def transaction(name: str) -> str:
 
 
 def test_topics_and_groups_of_a_commit_are_renamed() -> None:
-    """The declarations say where names are; offsets and metadata stay as they are."""
+    """The message declarations define where names are; offsets and metadata do not change."""
     part = OffsetCommitPartition(index=1, committed_offset=7, committed_metadata="orders")
     request = OffsetCommitRequest(
         group_id="readers", member_id="m", topics=(OffsetCommitTopic(name="orders", partitions=(part,)),)
@@ -61,7 +61,7 @@ def test_a_transaction_is_renamed_with_its_group() -> None:
 
 
 def test_names_in_lists_of_groups_are_renamed() -> None:
-    """OffsetFetch asks about many groups since KIP-709."""
+    """OffsetFetch can name many groups since KIP-709."""
     asked = OffsetFetchGroup(group_id="a", topics=(OffsetFetchTopic(name="orders", partition_indexes=(0, 1)),))
 
     renamed = map_names(OffsetFetchRequest(groups=(asked,)), topic=topic, group=group, transaction=transaction)
@@ -71,7 +71,7 @@ def test_names_in_lists_of_groups_are_renamed() -> None:
 
 
 def test_names_of_protocols_are_not_topics() -> None:
-    """`name` without partitions is something else."""
+    """A field `name` without partitions is not a topic."""
     request = JoinGroupRequest(
         group_id="a",
         session_timeout_ms=1,
@@ -83,7 +83,7 @@ def test_names_of_protocols_are_not_topics() -> None:
     assert map_names(request, topic=topic, group=group, transaction=transaction).protocols[0].name == "range"
 
 
-def test_positions_are_renamed() -> None:
+def test_topics_of_list_offsets_are_renamed() -> None:
     """ListOffsets goes to the leaders of the partitions."""
     part = ListOffsetsPartition(index=0, timestamp_ms=-1)
     request = ListOffsetsRequest(topics=(ListOffsetsTopic(name="orders", partitions=(part,)),))
@@ -93,7 +93,7 @@ def test_positions_are_renamed() -> None:
 
 @pytest.mark.parametrize("version", range(4))
 def test_topics_inside_a_subscription_are_renamed(version: int) -> None:
-    """Kafka's coordinator expires offsets of topics without subscribers: it must see its own names."""
+    """Kafka's coordinator expires offsets of topics without subscribers, so it must see the names of the cluster."""
     owned = TopicPartitions(topic="orders", partitions=(0,)) if version else None
     subscription = ConsumerSubscription(
         topics=("orders", "bills"), user_data=b"x", owned_partitions=() if owned is None else (owned,)
@@ -109,8 +109,8 @@ def test_topics_inside_a_subscription_are_renamed(version: int) -> None:
     assert map_subscription(renamed, lambda name: name.removeprefix("t-")) == data
 
 
-def test_topics_inside_an_assignment_are_renamed_and_back() -> None:
-    """The leader assigns by its own names, and each member reads its own."""
+def test_topics_inside_an_assignment_are_renamed_in_both_directions() -> None:
+    """The leader and the members use the client's names."""
     assigned = ConsumerAssignment(assigned_partitions=(TopicPartitions(topic="orders", partitions=(0, 3)),))
     data = write_assignment(assigned)
 
@@ -121,7 +121,7 @@ def test_topics_inside_an_assignment_are_renamed_and_back() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00", b"connect's own bytes"])
-def test_bytes_of_other_protocols_stay_as_they_are(data: bytes) -> None:
-    """Kafka Connect and others put something else there."""
+def test_bytes_of_other_protocols_are_not_changed(data: bytes) -> None:
+    """Kafka Connect and others use their own formats."""
     assert map_assignment(data, topic) == data
     assert map_subscription(data, topic) == data

@@ -1,4 +1,4 @@
-"""Small requests of many connections in one turn of the loop: written together, answered as if each had come alone."""
+"""Small requests of many connections in one turn of the loop: written together, and answered like single requests."""
 
 import contextlib
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ from endpoints.kafka.raw_client import RawClient, a_batch, a_produce, only
 from endpoints.kafka.test_application_groups import govern
 from endpoints.kafka.test_produce_runs import values_of
 from hubmere.broker import RunCoalescer
+from hubmere.model.clock import SystemClock
 from hubmere.model.entity import Status, ThrottlingMetric, TimestampType
 from hubmere.model.errors import StorageFull
 from hubmere.model.spec import HubSpec
@@ -26,9 +27,23 @@ CLIENTS = 12
 _VERSION = 9
 
 
+class StoppedClock:
+    """The time of its creation, for ever: a rate does not refill, however busy the machine is."""
+
+    def __init__(self) -> None:
+        system = SystemClock()
+        self._now_ms, self._monotonic_s = system.now_ms(), system.monotonic()
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def monotonic(self) -> float:
+        return self._monotonic_s
+
+
 @contextlib.contextmanager
 def several(node: KafkaNode, count: int = CLIENTS, string: str | None = None) -> Iterator[list[RawClient]]:
-    """Connections that have produced once, so that the form of their requests is known."""
+    """Connections that have produced once, so that the layout of their requests is cached."""
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(RawClient(node, string)).sign_in() for _ in range(count)]
         for client in clients:
@@ -83,8 +98,8 @@ def test_a_few_requests_of_each_connection_keep_their_order(node: KafkaNode, wri
         assert [answer.base_offset for answer in own] == sorted(answer.base_offset for answer in own)
 
 
-def test_what_is_not_gathered_stays_behind_what_is(node: KafkaNode) -> None:
-    """A large request behind a small one of the same connection, in another packet of the same turn."""
+def test_large_request_keeps_its_order_after_a_small_one(node: KafkaNode) -> None:
+    """Both are requests of one connection, in different packets of the same turn."""
     with several(node, 2) as (client, other):
         for number in range(20):
             with node.held():
@@ -98,8 +113,8 @@ def test_what_is_not_gathered_stays_behind_what_is(node: KafkaNode) -> None:
     assert own == [b"%s-%d" % (kind, number) for number in range(20) for kind in (b"small", b"large")]
 
 
-def test_one_bad_batch_among_many_connections_fails_alone(node: KafkaNode, written: list[int]) -> None:
-    """The others of the turn are stored, most of them still together."""
+def test_bad_batch_among_many_connections_fails_alone(node: KafkaNode, written: list[int]) -> None:
+    """The others of the turn are stored, most of them together."""
     broken = bytearray(a_batch(b"broken"))
     broken[-1] ^= 1
     with several(node, 24) as clients:
@@ -116,8 +131,8 @@ def test_one_bad_batch_among_many_connections_fails_alone(node: KafkaNode, writt
     assert max(written) >= 6
 
 
-def test_unknown_partitions_and_topics_are_refused_to_those_who_name_them(node: KafkaNode) -> None:
-    """The partition and the topic of another client do not matter."""
+def test_unknown_partitions_and_topics_are_refused_only_to_their_clients(node: KafkaNode) -> None:
+    """The requests of other clients are not affected."""
     with several(node, 3) as (first, second, third):
         with node.held():
             first.send(a_produce(a_batch(), partition=0), _VERSION)
@@ -128,8 +143,8 @@ def test_unknown_partitions_and_topics_are_refused_to_those_who_name_them(node: 
     assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-def test_a_connection_that_is_closed_in_the_same_turn_publishes_nothing_more(node: KafkaNode) -> None:
-    """Its rule was deleted between the read and the write; the others of the turn are served."""
+def test_connection_that_is_closed_in_the_same_turn_publishes_nothing(node: KafkaNode) -> None:
+    """Its rule was deleted between the read and the write; the others of the turn are stored."""
     string = node.add_rule("device", "Send")
     with several(node, 2, string) as revoked, several(node, 2) as others:
 
@@ -157,7 +172,7 @@ def test_a_connection_that_is_closed_in_the_same_turn_publishes_nothing_more(nod
 
 
 def test_a_disabled_hub_refuses_every_request_of_the_turn(node: KafkaNode) -> None:
-    """Each with the error of a hub that takes no events."""
+    """Each request gets the error of a disabled hub."""
     with several(node, 6) as clients:
         hub = node.hub()
         node.call(lambda: setattr(hub, "entity", replace(hub.entity, status=Status.SEND_DISABLED)))
@@ -171,8 +186,8 @@ def test_a_disabled_hub_refuses_every_request_of_the_turn(node: KafkaNode) -> No
     assert node.end_of() == 0
 
 
-def test_a_full_disk_is_the_answer_to_every_request(node: KafkaNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is acknowledged that is not stored, and the next requests are."""
+def test_full_disk_fails_every_request_of_the_turn(node: KafkaNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is acknowledged that is not stored, and later requests are stored again."""
     with several(node, 6) as clients:
 
         def refuse(self: LogWriter, run: BatchRun, *more: object) -> None:
@@ -192,7 +207,7 @@ def test_a_full_disk_is_the_answer_to_every_request(node: KafkaNode, monkeypatch
 
 
 def test_idempotent_producers_of_one_turn_keep_their_sequences(node: KafkaNode, written: list[int]) -> None:
-    """A repeat is recognised, and a gap is refused to the producer that left it."""
+    """A duplicate is recognised, and a gap is refused only to its producer."""
     with several(node, 4) as clients:
         for number, client in enumerate(clients):
             client.call(
@@ -218,8 +233,8 @@ def test_idempotent_producers_of_one_turn_keep_their_sequences(node: KafkaNode, 
     assert node.end_of() == 10
 
 
-def test_append_time_is_answered_where_the_log_sets_it() -> None:
-    """As for a request that comes alone."""
+def test_append_time_is_returned_on_an_append_time_hub() -> None:
+    """The answer is the same as for a single request."""
     stamped = HubSpec(partition_count=2, timestamp_type=TimestampType.LOG_APPEND)
     created = HubSpec(partition_count=2, timestamp_type=TimestampType.CREATE)
     for spec, is_stamped in ((stamped, True), (created, False)):
@@ -231,9 +246,9 @@ def test_append_time_is_answered_where_the_log_sets_it() -> None:
         assert [time_ms > 0 for time_ms in times] == [is_stamped] * 3
 
 
-def test_the_quota_of_one_caller_does_not_concern_the_others() -> None:
-    """Clients of an application group that is over its rate are refused, among others of the same turn."""
-    with KafkaNode(book=LimitsBook(profile=Profile.PREMIUM)) as node:
+def test_quota_of_one_client_does_not_affect_the_others() -> None:
+    """Clients of an application group over its rate are refused, others of the same turn are not."""
+    with KafkaNode(book=LimitsBook(profile=Profile.PREMIUM), clock=StoppedClock()) as node:
         govern(node, "slow", (ThrottlingMetric.INCOMING_MESSAGES, 10))
         string = node.add_rule("slow", "Send")
         with several(node, 2, string) as slow, several(node, 6) as others:

@@ -1,4 +1,4 @@
-"""A group belongs to what its members may read: a credential for one hub reaches no group of another."""
+"""Access to Kafka groups: a credential for one hub cannot use a group that reads another hub."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -50,7 +50,7 @@ def root(node: KafkaNode) -> Iterator[RawClient]:
 
 @pytest.fixture
 def confined(node: KafkaNode) -> Iterator[RawClient]:
-    """May listen and send on `orders` alone."""
+    """A client that may listen and send only on `orders`."""
     with RawClient(node, node.add_rule("own", "Listen", "Send", hub="orders")) as client:
         yield client.sign_in()
 
@@ -65,7 +65,7 @@ def join(client: RawClient, *topics: str, group_id: str = "g", **more: Any) -> A
 
 
 def a_group_of(root: RawClient, *topics: str, group_id: str = "g", **more: Any) -> Any:
-    """A group with one member, which has its assignment."""
+    """A stable group with one member."""
     version = 5 if more else 3
     joined = root.call(a_join(group_id=group_id, protocols=reading(*topics), **more), version)
     sync = a_sync(joined, (joined.member_id, b"all"))
@@ -89,10 +89,10 @@ def listed(client: RawClient) -> list[str]:
 
 
 @pytest.mark.parametrize("topics", [("secrets",), ("orders", "secrets")])
-def test_group_that_reads_another_hub_is_out_of_reach(
+def test_group_that_reads_another_hub_cannot_be_used(
     root: RawClient, confined: RawClient, topics: tuple[str, ...]
 ) -> None:
-    """It is neither listed nor described, and cannot be joined; its members notice nothing."""
+    """It is neither listed nor described, and cannot be joined; its members are not affected."""
     member = a_group_of(root, *topics)
 
     refused = [described(confined), join(confined, "orders")]
@@ -105,8 +105,8 @@ def test_group_that_reads_another_hub_is_out_of_reach(
     assert len(described(root).members) == 1
 
 
-def test_group_with_offsets_of_another_hub_is_out_of_reach(root: RawClient, confined: RawClient) -> None:
-    """Without members too: its offsets belong to that hub."""
+def test_group_with_offsets_of_another_hub_cannot_be_used(root: RawClient, confined: RawClient) -> None:
+    """This holds without members too: the offsets belong to that hub."""
     root.call(a_commit(7, topic="secrets"), 8)
     topic = OffsetDeleteTopic(name="orders", partitions=(OffsetDeletePartition(index=0),))
 
@@ -120,7 +120,7 @@ def test_group_with_offsets_of_another_hub_is_out_of_reach(root: RawClient, conf
 
 
 def test_static_member_of_another_hub_cannot_be_removed(root: RawClient, confined: RawClient) -> None:
-    """An instance id is no secret."""
+    """Instance ids are not secret."""
     a_group_of(root, "secrets", group_instance_id="first")
     member = LeavingMember(member_id="", group_instance_id="first")
 
@@ -131,7 +131,7 @@ def test_static_member_of_another_hub_cannot_be_removed(root: RawClient, confine
 
 
 def test_transaction_cannot_commit_offsets_for_a_group_of_another_hub(root: RawClient, confined: RawClient) -> None:
-    """Neither enlist the group nor add an offset to it."""
+    """Neither the group nor an offset can be added to the transaction."""
     root.call(a_commit(7, topic="secrets"), 8)
     started = confined.call(InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=60_000), 3)
     producer = {"transactional_id": "t", "producer_id": started.producer_id, "producer_epoch": started.producer_epoch}
@@ -148,8 +148,8 @@ def test_transaction_cannot_commit_offsets_for_a_group_of_another_hub(root: RawC
 
 
 @pytest.mark.parametrize("topics", [("secrets",), ("orders", "secrets"), ("not-there",)])
-def test_member_subscribes_only_to_what_it_may_read(confined: RawClient, topics: tuple[str, ...]) -> None:
-    """A leader would give it partitions of other hubs, and the group would be another hub's."""
+def test_member_can_subscribe_only_to_hubs_that_it_may_read(confined: RawClient, topics: tuple[str, ...]) -> None:
+    """Otherwise a leader would assign it partitions of other hubs."""
     assert join(confined, *topics).error_code == _FORBIDDEN
     assert listed(confined) == []
 
@@ -162,17 +162,17 @@ def test_member_subscribes_only_to_what_it_may_read(confined: RawClient, topics:
     ],
     ids=["connect", "undecodable"],
 )
-def test_member_whose_reading_is_not_known_needs_the_namespace(
+def test_member_with_an_unknown_subscription_needs_a_credential_of_the_namespace(
     root: RawClient, confined: RawClient, more: dict[str, Any]
 ) -> None:
-    """Connect workers and the like may read any hub."""
+    """Connect workers and similar clients may read any hub."""
     assert confined.call(a_join(**more), 3).error_code == _FORBIDDEN
     assert root.call(a_join(**more), 3).error_code == ErrorCode.NONE
     assert described(confined).error_code == _FORBIDDEN
 
 
-def test_client_of_one_hub_has_groups_of_its_own(confined: RawClient) -> None:
-    """It joins, commits, reads its offsets and describes the group."""
+def test_client_of_one_hub_can_have_its_own_groups(confined: RawClient) -> None:
+    """It joins, commits, fetches its offsets and describes the group."""
     member = a_group_of(confined, "orders", group_id="g")
 
     beat = confined.call(HeartbeatRequest(group_id="g", generation_id=1, member_id=member.member_id), 3)
@@ -194,8 +194,8 @@ def test_clients_of_one_hub_share_a_group(node: KafkaNode, root: RawClient, conf
     assert listed(confined) == ["g"]
 
 
-def test_member_does_not_see_others_that_read_more() -> None:
-    """They joined while it waited: the leader would be given their subscriptions."""
+def test_member_does_not_see_other_members_that_read_more() -> None:
+    """They joined while it waited: a leader would get their subscriptions."""
     with (
         KafkaNode({"orders": 1, "secrets": 1}, initial_delay_s=0.3) as node,
         RawClient(node) as root,
@@ -216,7 +216,7 @@ def test_member_does_not_see_others_that_read_more() -> None:
 # --- everybody else --------------------------------------------------------------------------------------------------
 
 
-def test_listener_of_the_namespace_reaches_every_group(node: KafkaNode, root: RawClient) -> None:
+def test_listener_of_the_namespace_can_use_every_group(node: KafkaNode, root: RawClient) -> None:
     """Its rule covers the namespace."""
     a_group_of(root, "secrets")
     with RawClient(node, node.add_rule("listener", "Listen")) as listener:
@@ -226,7 +226,7 @@ def test_listener_of_the_namespace_reaches_every_group(node: KafkaNode, root: Ra
         assert listed(listener) == ["g"]
 
 
-def test_consumer_group_of_another_hub_is_out_of_reach(root: RawClient, confined: RawClient) -> None:
+def test_consumer_group_of_another_hub_cannot_be_used(root: RawClient, confined: RawClient) -> None:
     """The newer protocol (KIP-848) has the same rule."""
 
     def beat(client: RawClient, member_id: str) -> Any:

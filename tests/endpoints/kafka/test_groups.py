@@ -1,4 +1,4 @@
-"""Groups and committed offsets over the wire: every version, and what only the endpoint decides."""
+"""Groups and committed offsets over the protocol: every version, and the decisions of the endpoint."""
 
 from pathlib import Path
 from typing import Any
@@ -7,6 +7,7 @@ import pytest
 
 from endpoints.kafka.kafka_node import KafkaNode
 from endpoints.kafka.raw_client import RawClient, only
+from hubmere.endpoints.stream import Stream
 from hubmere.model.tier import LimitsBook, Profile
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.consumer_protocol import ConsumerSubscription, write_subscription
@@ -60,7 +61,7 @@ def a_sync(joined: Any, *assignments: tuple[str, bytes], **more: Any) -> SyncGro
 
 
 def a_stable_member(client: RawClient, **more: Any) -> Any:
-    """Join a new group and give oneself everything."""
+    """Join a new group and assign everything to this member."""
     joined = client.call(a_join(**more), 3)
     synced = client.call(a_sync(joined, (joined.member_id, b"all")), 3)
     assert (joined.error_code, synced.error_code, synced.assignment) == (0, 0, b"all")
@@ -71,8 +72,8 @@ def a_stable_member(client: RawClient, **more: Any) -> Any:
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_every_version_of_join_makes_a_member(client: RawClient, version: int) -> None:
-    """Reference check 35: from version 4 on a newcomer learns its id first."""
+def test_every_version_of_join_group_creates_a_member(client: RawClient, version: int) -> None:
+    """Reference check 35: from version 4 on a new member first gets its id."""
     answer = client.call(a_join(), version)
     if version >= 4:
         assert (answer.error_code, answer.generation_id) == (ErrorCode.MEMBER_ID_REQUIRED, -1)
@@ -85,8 +86,8 @@ def test_every_version_of_join_makes_a_member(client: RawClient, version: int) -
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_every_version_of_sync_gives_the_assignment(client: RawClient, version: int) -> None:
-    """Reference 2.10: version 5 also echoes the protocol."""
+def test_every_version_of_sync_group_returns_the_assignment(client: RawClient, version: int) -> None:
+    """Reference 2.10: version 5 also returns the protocol."""
     joined = client.call(a_join(), 3)
 
     synced = client.call(a_sync(joined, (joined.member_id, b"mine")), version)
@@ -97,7 +98,7 @@ def test_every_version_of_sync_gives_the_assignment(client: RawClient, version: 
 
 @pytest.mark.parametrize("version", range(5))
 def test_every_version_of_heartbeat_keeps_a_member(client: RawClient, version: int) -> None:
-    """And a member of another generation has to join again."""
+    """A member of another generation has to join again."""
     joined = a_stable_member(client)
 
     codes = [
@@ -111,8 +112,8 @@ def test_every_version_of_heartbeat_keeps_a_member(client: RawClient, version: i
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_every_version_of_leave_makes_room(client: RawClient, version: int) -> None:
-    """From version 3 on many leave at once, each with its own answer."""
+def test_every_version_of_leave_group_removes_the_member(client: RawClient, version: int) -> None:
+    """From version 3 on several members can leave at once, each with its own result."""
     joined = a_stable_member(client)
     members = (LeavingMember(member_id=joined.member_id), LeavingMember(member_id="nobody"))
     request = LeaveGroupRequest(group_id="g", member_id=joined.member_id, members=members)
@@ -142,14 +143,14 @@ def test_second_member_makes_the_first_join_again(node: KafkaNode, client: RawCl
     assert [len(again.members), len(second.members)] == [2, 0]
 
 
-def test_silent_member_is_put_out_by_the_endpoints_timer() -> None:
-    """One timer for all groups: it fires without any request."""
+def test_silent_member_is_removed_by_the_timer_of_the_endpoint() -> None:
+    """All groups share one timer, which fires without a request."""
     with KafkaNode() as node, RawClient(node) as client, RawClient(node) as other:
         client.sign_in()
         a_stable_member(client, session_timeout_ms=6_000, rebalance_timeout_ms=1_000)
-        other.sign_in().socket.settimeout(10.0)
+        other.sign_in()
 
-        # The first one never joins again: the rebalance timeout ends the wait long before its session does.
+        # The first member never joins again: the rebalance timeout ends the wait long before its session.
         answer = other.call(a_join(rebalance_timeout_ms=1_000), 3)
 
     assert (answer.error_code, len(answer.members)) == (ErrorCode.NONE, 1)
@@ -165,14 +166,14 @@ def test_silent_member_is_put_out_by_the_endpoints_timer() -> None:
         ({"protocols": ()}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
-def test_impossible_join_is_refused_with_its_code(client: RawClient, more: dict[str, Any], code: ErrorCode) -> None:
+def test_invalid_join_is_refused_with_its_code(client: RawClient, more: dict[str, Any], code: ErrorCode) -> None:
     """Reference check 37."""
     assert client.call(a_join(**more), 3).error_code == code
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_coordinator_of_everything_is_here(node: KafkaNode, client: RawClient, version: int) -> None:
-    """Groups and transactions; from version 4 on many at once."""
+def test_this_node_is_the_coordinator_of_everything(node: KafkaNode, client: RawClient, version: int) -> None:
+    """This holds for groups and transactions; from version 4 on for several keys at once."""
     request = FindCoordinatorRequest(key="g", key_type=1 if version else 0, coordinator_keys=("g", "h"))
 
     answer = client.call(request, version)
@@ -211,7 +212,7 @@ def committed(client: RawClient, version: int = 7, **more: Any) -> Any:
 
 @pytest.mark.parametrize("offset", [-1, -2, -(2**63)])
 def test_negative_commit_is_stored_and_returned(client: RawClient, offset: int) -> None:
-    """As Kafka does, which checks no committed offset: the client asks for its default start in this way."""
+    """Kafka does not check committed offsets: a client returns to its default start in this way."""
     client.call(a_commit(5, metadata="before"), 7)
 
     answer = only(client.call(a_commit(offset, metadata="after"), 7))
@@ -222,8 +223,8 @@ def test_negative_commit_is_stored_and_returned(client: RawClient, offset: int) 
 
 
 @pytest.mark.parametrize("version", range(2, 10))
-def test_every_version_of_commit_is_found_again(client: RawClient, version: int) -> None:
-    """Reference check 39: byte for byte, up to the longest note."""
+def test_every_version_of_offset_commit_can_be_fetched(client: RawClient, version: int) -> None:
+    """Reference check 39: the metadata is unchanged, up to its longest length."""
     answer = client.call(a_commit(42, metadata="x" * 1024), version)
 
     found = committed(client)
@@ -232,16 +233,16 @@ def test_every_version_of_commit_is_found_again(client: RawClient, version: int)
 
 
 @pytest.mark.parametrize("version", range(1, 10))
-def test_what_was_never_committed_is_no_error(client: RawClient, version: int) -> None:
-    """Reference check 40: consumers then start by their own rule."""
+def test_partition_without_a_commit_is_no_error(client: RawClient, version: int) -> None:
+    """Reference check 40: consumers then use their default position."""
     found = committed(client, version)
 
     assert (found.committed_offset, found.metadata, found.error_code) == (-1, "", ErrorCode.NONE)
 
 
 @pytest.mark.parametrize("version", [2, 7, 8])
-def test_all_commits_of_a_group_are_asked_for_by_null(client: RawClient, version: int) -> None:
-    """How MirrorMaker and the console tools ask."""
+def test_null_requests_all_commits_of_a_group(client: RawClient, version: int) -> None:
+    """MirrorMaker and the console tools do this."""
     client.call(a_commit(42), 8)
     request = OffsetFetchRequest(group_id="g", topics=None, groups=(OffsetFetchGroup(group_id="g", topics=None),))
 
@@ -262,7 +263,7 @@ def test_all_commits_of_a_group_are_asked_for_by_null(client: RawClient, version
         (a_commit(1, group_id="\n"), ErrorCode.INVALID_GROUP_ID),
     ],
 )
-def test_impossible_commit_is_refused_with_its_code(
+def test_invalid_commit_is_refused_with_its_code(
     client: RawClient, request_: OffsetCommitRequest, code: ErrorCode
 ) -> None:
     """Reference checks 38 and 39."""
@@ -272,8 +273,8 @@ def test_impossible_commit_is_refused_with_its_code(
     assert committed(client).committed_offset == -1
 
 
-def test_too_many_commits_are_kept_and_slowed_down() -> None:
-    """Reference 1.4: a limited number per second for each partition; more are delayed, never refused."""
+def test_too_many_commits_are_stored_and_delayed() -> None:
+    """Reference 1.4: the number per second is limited for each partition; more are delayed, never refused."""
     book = LimitsBook(profile=Profile.DEVELOPER, overrides={"offset_commits_per_second": 1})
     with KafkaNode(book=book) as node, RawClient(node) as client:
         client.sign_in()
@@ -285,8 +286,21 @@ def test_too_many_commits_are_kept_and_slowed_down() -> None:
     assert found.committed_offset == 1
 
 
-def test_members_of_a_stable_group_alone_commit_for_it(client: RawClient) -> None:
-    """Reference check 38: neither an old generation nor a non-member."""
+def test_throttled_client_is_read_again_if_the_timer_is_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Timers of uvloop may fire a millisecond before their time; here they fire much earlier."""
+    call_at = Stream.call_at
+    monkeypatch.setattr(Stream, "call_at", lambda self, when, callback: call_at(self, when - 0.5, callback))
+    book = LimitsBook(profile=Profile.DEVELOPER, overrides={"offset_commits_per_second": 1})
+    with KafkaNode(book=book) as node, RawClient(node) as client:
+        client.sign_in()
+        answers = [client.call(a_commit(offset), 8) for offset in range(3)]
+
+        assert answers[1].throttle_time_ms > 0
+        assert committed(client).committed_offset == 2
+
+
+def test_only_current_members_of_a_stable_group_can_commit(client: RawClient) -> None:
+    """Reference check 38: an old generation and a non-member are refused."""
     joined = a_stable_member(client)
 
     codes = [
@@ -301,7 +315,7 @@ def test_members_of_a_stable_group_alone_commit_for_it(client: RawClient) -> Non
 
 
 def test_groups_survive_a_restart(tmp_path: Path) -> None:
-    """Reference check 41: the member continues in its generation, with its commits."""
+    """Reference check 41: the member continues in its generation, and its commits exist."""
     with KafkaNode(data=tmp_path) as node, RawClient(node) as client:
         joined = a_stable_member(client.sign_in())
         client.call(a_commit(7, member_id=joined.member_id, generation_id_or_member_epoch=1), 8)
@@ -319,7 +333,7 @@ def a_forgetting(topic: str = "orders") -> OffsetDeleteRequest:
     return OffsetDeleteRequest(group_id="g", topics=(OffsetDeleteTopic(name=topic, partitions=parts),))
 
 
-def test_commits_of_a_topic_that_is_read_cannot_be_forgotten(client: RawClient) -> None:
+def test_commits_of_a_subscribed_topic_cannot_be_deleted(client: RawClient) -> None:
     """Reference 2.11: its members would start again from the beginning."""
     joined = a_stable_member(client)
     client.call(a_commit(7, member_id=joined.member_id, generation_id_or_member_epoch=1), 8)
@@ -333,8 +347,8 @@ def test_commits_of_a_topic_that_is_read_cannot_be_forgotten(client: RawClient) 
     assert committed(client).committed_offset == -1
 
 
-def test_commits_of_an_unknown_group_cannot_be_forgotten(client: RawClient) -> None:
-    """There are none."""
+def test_commits_of_an_unknown_group_cannot_be_deleted(client: RawClient) -> None:
+    """The group does not exist."""
     assert client.call(a_forgetting(), 0).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
@@ -343,7 +357,7 @@ def test_commits_of_an_unknown_group_cannot_be_forgotten(client: RawClient) -> N
 
 @pytest.mark.parametrize("version", range(6))
 def test_group_is_described_with_its_members(client: RawClient, version: int) -> None:
-    """What the console tools and portals show."""
+    """The console tools and portals show this."""
     a_stable_member(client)
 
     known, unknown = client.call(DescribeGroupsRequest(groups=("g", "other")), version).groups
@@ -357,7 +371,7 @@ def test_group_is_described_with_its_members(client: RawClient, version: int) ->
 
 @pytest.mark.parametrize("version", range(5))
 def test_groups_with_members_or_commits_are_listed(client: RawClient, version: int) -> None:
-    """From version 4 on by state."""
+    """From version 4 on they can be filtered by state."""
     a_stable_member(client)
     client.call(a_commit(1, group_id="only-commits"), 8)
 

@@ -1,4 +1,4 @@
-"""What a connection may say before it has signed in, how it signs in, and what closes it."""
+"""What a connection may send before sign-in, how it signs in, and what closes it."""
 
 import ssl
 import struct
@@ -9,15 +9,15 @@ import pytest
 
 from endpoints.kafka.kafka_node import KafkaNode
 from endpoints.kafka.raw_client import RawClient, a_fetch
+from hubmere.endpoints.kafka.admin.served_versions import advertised_versions
 from hubmere.endpoints.kafka.endpoint import HANDLERS
 from hubmere.endpoints.kafka.sasl import read_plain
 from hubmere.endpoints.kafka.session import SIGN_IN_REQUEST_BYTES
 from hubmere.model.addresses import AdvertisedListener
 from hubmere.model.errors import MalformedToken
 from hubmere.model.names import ROOT_RULE
-from hubmere.model.sas import make_token
+from hubmere.model.security.sas import make_token
 from hubmere.wire.kafka.errors import ErrorCode
-from hubmere.wire.kafka.messages import APIS
 from hubmere.wire.kafka.messages.metadata import ApiVersionsRequest, MetadataRequest
 from hubmere.wire.kafka.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
@@ -30,18 +30,19 @@ def a_naming() -> ApiVersionsRequest:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_api_versions_tell_every_api_that_has_a_handler(node: KafkaNode, version: int) -> None:
+def test_api_versions_lists_every_api_with_a_handler(node: KafkaNode, version: int) -> None:
     """Reference check 1: clients use the highest advertised version, so it must be served."""
     with RawClient(node) as client:
         answer = client.call(a_naming(), version)
 
     result = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
-    assert result == {key: (APIS[key].advertised.low, APIS[key].advertised.high) for key in HANDLERS}
+    assert result == {key: (served.low, served.high) for key, served in advertised_versions(HANDLERS).items()}
+    assert not answer.finalized_features
     assert answer.error_code == ErrorCode.NONE
 
 
 def test_unknown_version_of_api_versions_is_answered_in_version_0(node: KafkaNode) -> None:
-    """Reference check 2 (KIP-511): the client learns what to ask, on the same connection."""
+    """Reference check 2 (KIP-511): the client learns the supported versions, on the same connection."""
     with RawClient(node) as client:
         client.socket.sendall(struct.pack(">ihhih", 10, 18, 99, 7, -1))
         size, correlation_id, code, count, *result = struct.unpack(">iihihhh", client.socket.recv(64))
@@ -59,7 +60,7 @@ def test_invalid_software_name_is_refused(node: KafkaNode, name: str) -> None:
     assert answer.error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_librdkafka_finds_the_versions_by_which_it_switches_features_on(node: KafkaNode) -> None:
+def test_librdkafka_finds_the_versions_that_enable_its_features(node: KafkaNode) -> None:
     """Reference 2.3: without Produce 0 older ones send uncompressed, without Fetch 10 they refuse zstd."""
     with RawClient(node) as client:
         result = {entry.api_key: entry for entry in client.call(a_naming(), 3).api_keys}
@@ -72,8 +73,8 @@ def test_librdkafka_finds_the_versions_by_which_it_switches_features_on(node: Ka
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_plain_in_framed_tokens_signs_in(node: KafkaNode, version: int) -> None:
-    """Reference check 4: what every client does today."""
+def test_plain_with_sasl_authenticate_signs_in(node: KafkaNode, version: int) -> None:
+    """Reference check 4: all current clients do this."""
     with RawClient(node) as client:
         assert client.call(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == ErrorCode.NONE
         answer = client.call(SaslAuthenticateRequest(auth_bytes=client.plain_token()), version)
@@ -82,8 +83,8 @@ def test_plain_in_framed_tokens_signs_in(node: KafkaNode, version: int) -> None:
         assert client.call(MetadataRequest(topics=None), 5).topics[0].name == "orders"
 
 
-def test_plain_in_a_bare_token_signs_in(node: KafkaNode) -> None:
-    """Reference check 4: clients from before SaslAuthenticate."""
+def test_plain_with_a_raw_token_signs_in(node: KafkaNode) -> None:
+    """Reference check 4: this is for clients from before SaslAuthenticate."""
     with RawClient(node) as client:
         client.call(SaslHandshakeRequest(mechanism="PLAIN"), 0)
         client.socket.sendall(struct.pack(">i", len(client.plain_token())) + client.plain_token())
@@ -92,8 +93,8 @@ def test_plain_in_a_bare_token_signs_in(node: KafkaNode) -> None:
         assert client.call(MetadataRequest(topics=None), 5).topics[0].name == "orders"
 
 
-def test_bare_token_with_a_wrong_key_closes_the_connection(node: KafkaNode) -> None:
-    """There is no frame that could say why."""
+def test_raw_token_with_a_wrong_key_closes_the_connection(node: KafkaNode) -> None:
+    """There is no response that could carry the reason."""
     with RawClient(node, node.connection_string(key="wrong")) as client:
         client.call(SaslHandshakeRequest(mechanism="PLAIN"), 0)
         client.socket.sendall(struct.pack(">i", len(client.plain_token())) + client.plain_token())
@@ -102,19 +103,19 @@ def test_bare_token_with_a_wrong_key_closes_the_connection(node: KafkaNode) -> N
 
 
 @pytest.mark.parametrize("identity", [b"", b"$ConnectionString"])
-def test_identity_may_be_empty_or_the_user(identity: bytes) -> None:
-    """Reference check 5: the Python clients repeat the user."""
+def test_authorization_id_may_be_empty_or_the_user(identity: bytes) -> None:
+    """Reference check 5: the Python clients repeat the user name."""
     assert read_plain(identity + b"\0$ConnectionString\0secret") == ("$ConnectionString", "secret")
 
 
 @pytest.mark.parametrize("token", [b"other\0user\0x", b"\0\0x", b"user\0x", b"", b"\0u\0p\0more", b"\0\xff\0p"])
-def test_broken_plain_token_is_refused(token: bytes) -> None:
-    """Reference check 5: no client signs in as another."""
+def test_malformed_plain_token_is_refused(token: bytes) -> None:
+    """Reference check 5: a client cannot sign in as another user."""
     with pytest.raises(MalformedToken):
         read_plain(token)
 
 
-def test_rule_and_key_sign_in_to_the_nodes_own_namespace(node: KafkaNode) -> None:
+def test_name_and_key_of_a_rule_sign_in_to_the_nodes_own_namespace(node: KafkaNode) -> None:
     """Tools that only have fields for user and password need no connection string."""
     token = b"\0" + ROOT_RULE.encode() + b"\0" + node.key.encode()
     with RawClient(node) as client:
@@ -123,8 +124,8 @@ def test_rule_and_key_sign_in_to_the_nodes_own_namespace(node: KafkaNode) -> Non
         assert client.call(SaslAuthenticateRequest(auth_bytes=token), 1).error_code == ErrorCode.NONE
 
 
-def test_sas_token_in_a_connection_string_ends_with_its_time(node: KafkaNode) -> None:
-    """KIP-368: the client gets the lifetime of its session, so that it signs in again before."""
+def test_session_with_a_sas_token_ends_with_the_token(node: KafkaNode) -> None:
+    """KIP-368: the answer has the lifetime of the session, so that the client signs in again before its end."""
     expires_at_s = int(time.time()) + 60
     token = make_token("sb://localhost/", ROOT_RULE, node.key, expires_at_s=expires_at_s)
     with RawClient(node, f"Endpoint=sb://localhost/;SharedAccessSignature={token}") as client:
@@ -146,7 +147,7 @@ def test_sas_token_in_a_connection_string_ends_with_its_time(node: KafkaNode) ->
     ],
 )
 def test_wrong_credential_gets_an_error_and_is_closed(node: KafkaNode, connection_string: str) -> None:
-    """Reference check 6: the message is what a developer sees, and it holds no secret."""
+    """Reference check 6: a developer sees the message, and it contains no secret."""
     with RawClient(node, connection_string) as client:
         client.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
         answer = client.call(SaslAuthenticateRequest(auth_bytes=client.plain_token()), 1)
@@ -168,7 +169,7 @@ def test_unknown_mechanism_gets_the_list_of_mechanisms(node: KafkaNode) -> None:
 
 
 def test_oauth_token_is_refused_with_the_reason(node: KafkaNode) -> None:
-    """No issuer is configured: without a reason this would be hard to find."""
+    """No issuer is configured; without a reason this would be hard to find."""
     with RawClient(node) as client:
         client.call(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)
         answer = client.call(SaslAuthenticateRequest(auth_bytes=b"n,,\x01auth=Bearer x\x01\x01"), 1)
@@ -177,8 +178,8 @@ def test_oauth_token_is_refused_with_the_reason(node: KafkaNode) -> None:
     assert "issuer" in answer.error_message
 
 
-def test_authentication_without_a_handshake_is_out_of_order(node: KafkaNode) -> None:
-    """There is no mechanism to read the token by."""
+def test_authentication_without_a_handshake_is_refused(node: KafkaNode) -> None:
+    """The mechanism of the token is not known."""
     with RawClient(node) as client:
         answer = client.call(SaslAuthenticateRequest(auth_bytes=client.plain_token()), 1)
 
@@ -186,14 +187,14 @@ def test_authentication_without_a_handshake_is_out_of_order(node: KafkaNode) -> 
         assert client.is_closed_by_peer()
 
 
-def test_same_principal_signs_in_again_in_mid_stream(node: KafkaNode, client: RawClient) -> None:
+def test_same_principal_can_sign_in_again_on_an_open_connection(node: KafkaNode, client: RawClient) -> None:
     """KIP-368: a client renews its credential without losing its connection."""
     client.sign_in()
 
     assert client.call(MetadataRequest(topics=None), 5).topics[0].name == "orders"
 
 
-def test_another_principal_cannot_take_a_connection_over(node: KafkaNode, client: RawClient) -> None:
+def test_another_principal_cannot_sign_in_on_an_open_connection(node: KafkaNode, client: RawClient) -> None:
     """KIP-368: cached rights of one principal must not serve another."""
     other = node.add_rule("reader", "Listen")
 
@@ -207,7 +208,7 @@ def test_another_principal_cannot_take_a_connection_over(node: KafkaNode, client
 
 
 @pytest.mark.parametrize("body", [MetadataRequest(topics=None), a_fetch()], ids=["metadata", "fetch"])
-def test_anything_else_before_sign_in_closes_the_connection(node: KafkaNode, body: Any) -> None:
+def test_any_other_request_before_sign_in_closes_the_connection(node: KafkaNode, body: Any) -> None:
     """Reference check 3: an unauthenticated client gets no information."""
     with RawClient(node) as client:
         client.send(body, 5)
@@ -234,8 +235,8 @@ def _framed(length: int, content: bytes = b"") -> bytes:
     ],
     ids=["2-GiB", "empty", "negative", "no-header", "old-produce", "unknown-api", "cut-off", "large", "http"],
 )
-def test_bytes_that_are_no_request_close_the_connection(node: KafkaNode, data: bytes) -> None:
-    """Reference check 54: Kafka's own policy; others are not disturbed."""
+def test_invalid_bytes_close_the_connection(node: KafkaNode, data: bytes) -> None:
+    """Reference check 54: Kafka does the same; other clients are not affected."""
     with RawClient(node) as client, RawClient(node) as other:
         other.sign_in()
         client.socket.sendall(data)
@@ -245,7 +246,7 @@ def test_bytes_that_are_no_request_close_the_connection(node: KafkaNode, data: b
 
 
 def test_unknown_tagged_field_is_ignored(node: KafkaNode) -> None:
-    """Reference check 55 (KIP-482): newer clients may say more than we understand."""
+    """Reference check 55 (KIP-482): newer clients may send more fields."""
     naming = b"\x07a-test\x041.0"
     body = struct.pack(">hhih", 18, 3, 5, -1) + b"\x01\x63\x02hi" + naming + b"\x01\x63\x02hi"
     with RawClient(node) as client:
@@ -255,22 +256,22 @@ def test_unknown_tagged_field_is_ignored(node: KafkaNode) -> None:
     assert (correlation_id, code) == (5, ErrorCode.NONE)
 
 
-def test_silent_stranger_is_closed_after_the_handshake_time() -> None:
-    """A connection that proves nothing must not be held for ever."""
+def test_connection_that_does_not_sign_in_is_closed_after_the_handshake_timeout() -> None:
+    """An unauthenticated connection must not stay open for ever."""
     with KafkaNode(handshake_timeout_s=0.1) as node, RawClient(node) as client:
         assert client.is_closed_by_peer()
 
 
-def test_silent_client_is_closed_after_the_idle_time() -> None:
+def test_idle_connection_is_closed_after_the_idle_timeout() -> None:
     """Clients reconnect."""
-    with KafkaNode(handshake_timeout_s=0.05, idle_timeout_s=0.1) as node, RawClient(node) as client:
+    with KafkaNode(handshake_timeout_s=1.5, idle_timeout_s=1.5) as node, RawClient(node) as client:
         client.sign_in()
 
         assert client.is_closed_by_peer()
 
 
-def test_stopping_node_lets_clients_go(node: KafkaNode, client: RawClient) -> None:
-    """Also those that wait for something: a stop is not held up by a long poll."""
+def test_stopping_node_disconnects_clients(node: KafkaNode, client: RawClient) -> None:
+    """This includes clients with a waiting fetch, which must not delay the stop."""
     client.send(a_fetch(max_wait_ms=30_000), 11)
 
     node.stop()
@@ -287,14 +288,14 @@ def _advertised(node: KafkaNode, connection_string: str) -> tuple[str, int]:
     return found.host, found.port
 
 
-def test_client_is_sent_back_to_the_name_that_it_used() -> None:
+def test_advertised_host_is_the_name_that_the_client_used() -> None:
     """Reference pitfall 17: after bootstrap every client connects to the advertised name."""
     with KafkaNode(hostnames=("hub.example", "localhost")) as node:
         assert _advertised(node, node.connection_string()) == ("localhost", node.port)
 
 
-def test_client_with_the_services_name_is_sent_to_the_configured_one() -> None:
-    """A connection string copied from the cloud names a host that is not ours."""
+def test_client_with_a_host_name_of_the_service_gets_the_configured_one() -> None:
+    """A connection string copied from Azure names a host that is not ours."""
     with KafkaNode(hostnames=("hub.example",)) as node:
         copied = node.connection_string().replace("localhost", "hubmere.servicebus.windows.net")
 
@@ -304,13 +305,13 @@ def test_client_with_the_services_name_is_sent_to_the_configured_one() -> None:
 @pytest.mark.parametrize(
     ("named", "message"),
     [
-        ("localhost", ("localhost", 19092)),  # the advertised name, with the port of the mapping
+        ("localhost", ("localhost", 19092)),  # the advertised name, with the mapped port
         ("hubmere", ("hubmere", None)),  # a neighbour that connects to the node directly
-        ("127.0.0.1", ("localhost", 19092)),  # no name of the node: behind a mapping it could be anywhere
+        ("127.0.0.1", ("localhost", 19092)),  # not a name of the node: behind a mapping it could be anywhere
     ],
 )
-def test_a_client_gets_an_address_that_it_can_use(named: str, message: tuple[str, int | None]) -> None:
-    """One node for its neighbours in a composition and for clients on the host, where a port has another number."""
+def test_client_gets_an_address_that_it_can_use(named: str, message: tuple[str, int | None]) -> None:
+    """One node serves its neighbours in a composition and clients on the host, where the port is different."""
     advertised = (AdvertisedListener("kafka", "localhost", 19092),)
     with KafkaNode(hostnames=("localhost", "hubmere"), advertised=advertised) as node:
         connection_string = node.connection_string().replace("//localhost", f"//{named}")
@@ -318,8 +319,8 @@ def test_a_client_gets_an_address_that_it_can_use(named: str, message: tuple[str
         assert _advertised(node, connection_string) == (message[0], message[1] or node.port)
 
 
-def test_over_tls_the_tls_port_is_advertised(tls_contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
-    """A client on SASL_SSL would not understand the plain port."""
+def test_tls_port_is_advertised_over_tls(tls_contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    """A client with SASL_SSL cannot use the plain port."""
     server, trusting = tls_contexts
     with KafkaNode(tls=server) as node, RawClient(node, tls=trusting) as client:
         found = client.sign_in().call(MetadataRequest(topics=None), 5)

@@ -1,4 +1,4 @@
-"""What tools look at: pages of partitions, sizes of logs, producers and access lists."""
+"""Requests of administration tools: pages of partitions, sizes of logs, producers and access lists."""
 
 from itertools import chain
 from typing import Any
@@ -37,8 +37,8 @@ def pages(client: RawClient, limit: int, *names: str) -> list[list[tuple[str, in
 # --- DescribeTopicPartitions -----------------------------------------------------------------------------------------
 
 
-def test_partitions_come_in_pages() -> None:
-    """KIP-966: no more on a page than is asked for, in the order of names, and each of them once."""
+def test_partitions_are_returned_in_pages() -> None:
+    """KIP-966: a page has at most the requested number, in the order of names, and each partition once."""
     with KafkaNode({"b": 3, "a": 2, "c": 1}) as node, RawClient(node) as client:
         client.sign_in()
         everything = [("a", 0), ("a", 1), ("b", 0), ("b", 1), ("b", 2), ("c", 0)]
@@ -55,7 +55,7 @@ def test_partitions_come_in_pages() -> None:
 
 
 def test_a_described_topic_equals_that_of_metadata(client: RawClient) -> None:
-    """Java 4 asks here first."""
+    """Java 4 uses this request first."""
     named = DescribeTopicPartitionsRequest(topics=(DescribeTopicPartitionsTopic(name="orders"),))
 
     topic = client.call(named, 0).topics[0]
@@ -64,12 +64,12 @@ def test_a_described_topic_equals_that_of_metadata(client: RawClient) -> None:
     assert (topic.error_code, topic.topic_id, len(topic.partitions)) == (0, result.topic_id, len(result.partitions))
     ours, theirs = topic.partitions[0], result.partitions[0]
     assert (ours.leader_id, ours.leader_epoch, ours.isr_nodes) == (theirs.leader_id, theirs.leader_epoch, (0,))
-    # Null would be well-formed, and a null pointer in Java's admin client.
+    # Null would be valid, but causes a null pointer in Java's admin client.
     assert (ours.eligible_leader_replicas, ours.last_known_elr) == ((), ())
 
 
-def test_a_topic_that_is_not_there_is_not_made(client: RawClient) -> None:
-    """Describing is no use of it."""
+def test_unknown_topic_is_not_created(client: RawClient) -> None:
+    """Describing a topic does not create it."""
     named = DescribeTopicPartitionsRequest(topics=(DescribeTopicPartitionsTopic(name="nothing"),))
 
     topic = client.call(named, 0).topics[0]
@@ -91,7 +91,7 @@ def sizes(client: RawClient, topics: tuple[LogDirTopic, ...] | None, version: in
 
 @pytest.mark.parametrize("version", range(5))
 def test_sizes_of_partitions_are_returned(client: RawClient, version: int) -> None:
-    """Of the requested ones; missing ones are left out."""
+    """Only the requested partitions are returned; unknown ones are omitted."""
     batch = a_batch(b"x" * 100)
     client.call(a_produce(batch), 9)
 
@@ -102,8 +102,8 @@ def test_sizes_of_partitions_are_returned(client: RawClient, version: int) -> No
     assert result == {("orders", 0): len(batch)}
 
 
-def test_sizes_are_for_who_may_manage(node: KafkaNode, client: RawClient) -> None:
-    """How much others write is not for every reader."""
+def test_sizes_are_returned_to_managers_only(node: KafkaNode, client: RawClient) -> None:
+    """Readers must not see how much others write."""
     with RawClient(node, node.add_rule("reader", "Listen")) as reader:
         result = sizes(reader.sign_in(), None)
 
@@ -120,7 +120,7 @@ def producers(client: RawClient, topic: str = "orders", partition: int = 0) -> A
 
 
 def test_producers_and_their_open_transactions_are_returned(client: RawClient) -> None:
-    """KIP-664: what `kafka-transactions find-hanging` looks for."""
+    """KIP-664: `kafka-transactions find-hanging` uses this."""
     client.call(a_produce(a_batch(b"before")), 9)
     producer = start(client)
     client.call(an_enlisting(producer), 3)
@@ -135,13 +135,13 @@ def test_producers_and_their_open_transactions_are_returned(client: RawClient) -
 
 
 @pytest.mark.parametrize(("topic", "partition"), [("orders", 99), ("orders", -1), ("nothing", 0)])
-def test_producers_of_what_is_not_there(client: RawClient, topic: str, partition: int) -> None:
-    """A code for each partition."""
+def test_producers_of_an_unknown_partition_are_refused(client: RawClient, topic: str, partition: int) -> None:
+    """There is an error code for each partition."""
     assert producers(client, topic, partition).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_sender_may_not_see_other_producers(node: KafkaNode) -> None:
-    """As Kafka asks for Read."""
+def test_sender_may_not_see_other_producers(node: KafkaNode) -> None:
+    """Kafka also requires the right to read."""
     with RawClient(node, node.add_rule("sender", "Send")) as sender:
         result = producers(sender.sign_in())
 
@@ -152,8 +152,8 @@ def test_a_sender_may_not_see_other_producers(node: KafkaNode) -> None:
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_there_are_no_access_lists(client: RawClient, version: int) -> None:
-    """MirrorMaker knows this answer and continues without them."""
+def test_acls_are_reported_as_disabled(client: RawClient, version: int) -> None:
+    """MirrorMaker recognises this answer and continues."""
     everything = DescribeAclsRequest(
         resource_type_filter=1, resource_name_filter=None, principal_filter=None, host_filter=None, operation=1,
         permission_type=1,

@@ -1,4 +1,4 @@
-"""Entries of a topic for its logs: in effect, described, and the same after a restart."""
+"""Log settings of a topic are effective, described, and the same after a restart."""
 
 from pathlib import Path
 from typing import Any
@@ -38,13 +38,13 @@ def produce(client: RawClient, size_bytes: int = 100, topic: str = "fresh") -> A
 
 
 def segments(data: Path, node: KafkaNode, topic: str = "fresh") -> int:
-    """How many files the log of the first partition has."""
+    """The number of segment files of the first partition."""
     uid = node.hub(topic).entity.uid
     (folder,) = {path.parent for path in data.rglob("*.log") if uid in str(path) and path.parent.name.endswith("0")}
     return len(list(folder.glob("*.log")))
 
 
-def test_largest_message_is_the_topics_own(client: RawClient) -> None:
+def test_max_message_bytes_of_the_topic_applies(client: RawClient) -> None:
     """It applies to every batch after the response."""
     create(client, a_topic_with({"max.message.bytes": "1000"}))
 
@@ -58,7 +58,7 @@ def test_largest_message_is_the_topics_own(client: RawClient) -> None:
     assert default == ErrorCode.NONE
 
 
-def test_largest_message_holds_for_runs_of_small_requests(client: RawClient) -> None:
+def test_max_message_bytes_applies_to_runs_of_small_requests(client: RawClient) -> None:
     """Many requests of one read are published together."""
     create(client, a_topic_with({"max.message.bytes": "1000"}))
     produce(client)
@@ -71,16 +71,16 @@ def test_largest_message_holds_for_runs_of_small_requests(client: RawClient) -> 
     assert codes == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.NONE]
 
 
-def test_message_larger_than_the_tier_takes_is_refused_when_it_is_set(client: RawClient) -> None:
-    """With the most that can be asked for."""
+def test_max_message_bytes_above_the_limit_of_the_tier_is_refused(client: RawClient) -> None:
+    """The error names the largest allowed value."""
     (made,) = create(client, a_topic_with({"max.message.bytes": str(_MIB + 1)}))
 
     assert made.error_code == ErrorCode.INVALID_CONFIG
     assert str(_MIB) in made.error_message
 
 
-def test_defaults_of_kafka_stand_for_the_defaults_here(client: RawClient) -> None:
-    """MirrorMaker creates topics with all defaults of the other side, those of Kafka 3 among them."""
+def test_defaults_of_kafka_are_accepted(client: RawClient) -> None:
+    """MirrorMaker creates topics with all defaults of the source, also those of Kafka 3."""
     given = {"max.message.bytes": "1048588", "message.timestamp.after.max.ms": str(2**63 - 1)}
 
     (made,) = create(client, a_topic_with(given))
@@ -103,7 +103,7 @@ def test_defaults_of_kafka_stand_for_the_defaults_here(client: RawClient) -> Non
     ],
 )
 def test_value_out_of_range_is_refused(client: RawClient, name: str, value: str) -> None:
-    """And the current value does not change."""
+    """The current value does not change."""
     before = configs_of(client, "orders")[name].value
 
     answer = alter(client, (name, _SET, value))
@@ -112,7 +112,7 @@ def test_value_out_of_range_is_refused(client: RawClient, name: str, value: str)
     assert configs_of(client, "orders")[name].value == before
 
 
-def test_oldest_segments_go_when_a_log_outgrows_its_size(tmp_path: Path) -> None:
+def test_oldest_segments_are_deleted_when_a_log_exceeds_retention_bytes(tmp_path: Path) -> None:
     """`retention.bytes` is for each partition, in whole segments."""
     entries = {"retention.bytes": str(2 * _MIB), "segment.bytes": str(_MIB)}
     with KafkaNode(data=tmp_path) as node, RawClient(node) as client:
@@ -129,8 +129,8 @@ def test_oldest_segments_go_when_a_log_outgrows_its_size(tmp_path: Path) -> None
     assert (state.log_start > 0, state.committed) == (True, 8)
 
 
-def test_size_of_a_segment_is_the_topics_own(tmp_path: Path) -> None:
-    """The node's own is far larger."""
+def test_segment_bytes_of_the_topic_applies(tmp_path: Path) -> None:
+    """The node's default is much larger."""
     with KafkaNode(data=tmp_path) as node, RawClient(node) as client:
         create(client.sign_in(), a_topic_with({"segment.bytes": str(_MIB)}), a_topic_with({}, "plain"))
         for _ in range(3):
@@ -140,8 +140,8 @@ def test_size_of_a_segment_is_the_topics_own(tmp_path: Path) -> None:
         assert (segments(tmp_path, node), segments(tmp_path, node, "plain")) == (3, 1)
 
 
-def test_age_of_a_segment_is_the_topics_own(tmp_path: Path) -> None:
-    """A segment that is older is closed by the next batch."""
+def test_segment_ms_of_the_topic_applies(tmp_path: Path) -> None:
+    """An older segment is closed by the next batch."""
     clock = SetClock()
     with KafkaNode(data=tmp_path, clock=clock) as node, RawClient(node) as client:
         create(client.sign_in(), a_topic_with({"segment.ms": "60000"}), a_topic_with({}, "plain"))
@@ -153,8 +153,8 @@ def test_age_of_a_segment_is_the_topics_own(tmp_path: Path) -> None:
         assert (segments(tmp_path, node), segments(tmp_path, node, "plain")) == (3, 1)
 
 
-def test_compaction_lag_closes_segments_of_compacted_topics(tmp_path: Path) -> None:
-    """Only a closed segment is compacted, so it may not stay open for longer than the lag."""
+def test_max_compaction_lag_closes_segments_of_compacted_topics(tmp_path: Path) -> None:
+    """Only a closed segment can be compacted, so it must not stay open for longer than the lag."""
     clock = SetClock()
     entries = {"cleanup.policy": "compact", "max.compaction.lag.ms": "60000"}
     with KafkaNode(data=tmp_path, clock=clock) as node, RawClient(node) as client:
@@ -167,8 +167,8 @@ def test_compaction_lag_closes_segments_of_compacted_topics(tmp_path: Path) -> N
         assert configs_of(client, "fresh")["segment.ms"].value == str(24 * 3_600_000)
 
 
-def test_settings_are_shown_and_outlive_a_restart(tmp_path: Path) -> None:
-    """And a change of another entry leaves them alone."""
+def test_log_settings_are_described_and_survive_a_restart(tmp_path: Path) -> None:
+    """A change of another entry does not change them."""
     given = {
         "max.message.bytes": "1000",
         "retention.bytes": "5000000",
@@ -188,8 +188,8 @@ def test_settings_are_shown_and_outlive_a_restart(tmp_path: Path) -> None:
     assert too_large.error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_larger_message_is_taken_by_a_larger_tier() -> None:
-    """The limit is the tier's, not a number of ours."""
+def test_larger_message_is_accepted_in_a_larger_tier() -> None:
+    """The limit is that of the tier."""
     with KafkaNode(book=LimitsBook(profile=Profile.UNLIMITED)) as node, RawClient(node) as client:
         (made,) = create(client.sign_in(), a_topic_with({"max.message.bytes": str(20 * _MIB)}))
 

@@ -23,7 +23,7 @@ def ask(client: RawClient, *names: str, version: int = 12, may_create: bool = Fa
 
 @pytest.mark.parametrize("version", range(13))
 def test_every_version_describes_the_same_topic(client: RawClient, version: int) -> None:
-    """Reference check 8: one node leads everything, and admin tools see a replica."""
+    """Reference check 8: one node is the leader of everything, and tools see one replica."""
     answer = ask(client, "orders", version=version)
 
     topic = answer.topics[0]
@@ -36,7 +36,7 @@ def test_every_version_describes_the_same_topic(client: RawClient, version: int)
     assert answer.controller_id == (0 if version >= 1 else -1)
 
 
-def test_all_topics_are_asked_for_by_null_and_in_version_0_by_an_empty_list(client: RawClient) -> None:
+def test_null_requests_all_topics_and_in_version_0_an_empty_list_does(client: RawClient) -> None:
     """Reference 2.6."""
     found = [
         [topic.name for topic in client.call(MetadataRequest(topics=topics), version).topics]
@@ -48,7 +48,7 @@ def test_all_topics_are_asked_for_by_null_and_in_version_0_by_an_empty_list(clie
 
 @pytest.mark.parametrize("name", [None, ""])
 def test_topic_is_found_by_its_id(client: RawClient, name: str | None) -> None:
-    """Reference check 8: version 12 and consumer groups go by ids; Java's consumer sends an empty name with them."""
+    """Reference check 8: version 12 and consumer groups use ids; Java's consumer sends an empty name with them."""
     known = ask(client, "orders").topics[0].topic_id
     topics = tuple(MetadataRequestTopic(topic_id=topic_id, name=name) for topic_id in (known, UUID(int=1)))
 
@@ -60,20 +60,20 @@ def test_topic_is_found_by_its_id(client: RawClient, name: str | None) -> None:
     ]
 
 
-def test_missing_topic_is_made_for_whoever_may(node: KafkaNode, client: RawClient) -> None:
-    """Reference check 9: at once, with the node's own number of partitions."""
+def test_unknown_topic_is_created_for_a_client_with_manage(node: KafkaNode, client: RawClient) -> None:
+    """Reference check 9: it is created at once, with the node's default number of partitions."""
     topic = ask(client, "fresh", may_create=True).topics[0]
 
     assert (topic.error_code, len(topic.partitions)) == (ErrorCode.NONE, 2)
     assert only(client.call(a_produce(a_batch(b"x"), topic="fresh"), 9)).error_code == ErrorCode.NONE
 
 
-def test_missing_topic_stays_missing_for_whoever_only_asks(client: RawClient) -> None:
-    """Reference check 9: consumers must not make topics by a slip of the pen."""
+def test_unknown_topic_is_not_created_if_the_request_does_not_allow_it(client: RawClient) -> None:
+    """Reference check 9: consumers must not create topics by a typing error."""
     assert ask(client, "fresh").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_topic_is_not_made_without_the_right_to_manage(node: KafkaNode) -> None:
+def test_topic_is_not_created_without_the_right_to_manage(node: KafkaNode) -> None:
     """Reference 1.1: creation needs Manage."""
     with RawClient(node, node.add_rule("sender", "Send")) as client:
         answer = ask(client.sign_in(), "fresh", may_create=True)
@@ -81,8 +81,8 @@ def test_topic_is_not_made_without_the_right_to_manage(node: KafkaNode) -> None:
     assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_topic_is_not_made_where_that_is_switched_off() -> None:
-    """`auto_create_hubs` is a setting."""
+def test_topic_is_not_created_if_auto_create_hubs_is_off() -> None:
+    """`auto_create_hubs` is a setting of the node."""
     with KafkaNode(auto_create_hubs=False) as node, RawClient(node) as client:
         answer = ask(client.sign_in(), "fresh", may_create=True)
 
@@ -90,19 +90,19 @@ def test_topic_is_not_made_where_that_is_switched_off() -> None:
 
 
 @pytest.mark.parametrize("name", ["a b", "", "x" * 300, "-"])
-def test_topic_with_an_impossible_name_is_not_made(client: RawClient, name: str) -> None:
+def test_topic_with_an_invalid_name_is_not_created(client: RawClient, name: str) -> None:
     """The naming rules are those of hubs."""
     assert ask(client, name, may_create=True).topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_spelling_in_another_case_is_another_topic_that_cannot_be_made(client: RawClient) -> None:
-    """Hub names are unique in any case, topic names are found in their own only."""
+def test_another_spelling_of_a_hub_is_an_unknown_topic_that_cannot_be_created(client: RawClient) -> None:
+    """Hub names are unique in any case, but topics are found only by their exact spelling."""
     topic = ask(client, "Orders", may_create=True).topics[0]
 
     assert topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_many_topics_are_answered_in_their_order(client: RawClient) -> None:
+def test_topics_are_answered_in_the_order_of_the_request(client: RawClient) -> None:
     """Some exist, some are created, some cannot be created."""
     answer = ask(client, "new-one", "orders", "no way", may_create=True)
 
@@ -110,7 +110,7 @@ def test_many_topics_are_answered_in_their_order(client: RawClient) -> None:
     assert [bool(topic.error_code) for topic in answer.topics] == [False, False, True]
 
 
-def test_cluster_is_the_same_everywhere(client: RawClient) -> None:
+def test_cluster_id_is_the_same_in_metadata_and_describe_cluster(client: RawClient) -> None:
     """Reference 2.14: tools compare the two."""
     described = client.call(DescribeClusterRequest(include_cluster_authorized_operations=False), 1)
 
@@ -122,8 +122,8 @@ def test_cluster_is_the_same_everywhere(client: RawClient) -> None:
     ]
 
 
-def test_namespace_of_a_tier_without_kafka_shows_nothing() -> None:
-    """Reference 1.1: in the basic tier every topic is forbidden."""
+def test_namespace_of_a_tier_without_kafka_has_no_topics() -> None:
+    """Reference 1.1: in the basic tier every topic is refused."""
     with KafkaNode(book=LimitsBook(profile=Profile.BASIC)) as node, RawClient(node) as client:
         client.sign_in()
 

@@ -1,4 +1,4 @@
-"""Kafka requests for a partition whose log is being opened: they wait, others do not, and nothing stays behind."""
+"""Kafka requests for a partition whose log is being opened: they wait, others do not, and no state is left."""
 
 import time
 from collections.abc import Callable
@@ -32,19 +32,19 @@ PATIENCE_S = 60.0
 
 
 def a_gate(node: KafkaNode) -> Gate:
-    """Hold back partition 0 of `orders`; partition 1 is open at once."""
+    """Delay the opening of partition 0 of `orders`; partition 1 opens at once."""
     return node.call(lambda: Gate(node.hub(), 0))
 
 
 def await_waiting(node: KafkaNode, gate: Gate, count: int) -> None:
-    """Wait until so many requests wait."""
+    """Wait until a number of requests wait."""
     deadline = time.monotonic() + PATIENCE_S
     while node.call(lambda: gate.waiting.count) != count:
         assert time.monotonic() < deadline
 
 
 def let_time_pass(node: KafkaNode) -> None:
-    """Let as much time pass as a request may wait."""
+    """Advance time by the longest wait that a request is allowed."""
     node.call(lambda: expire(node.broker.upkeep, node._clock.monotonic()))
 
 
@@ -81,7 +81,7 @@ WAITING: dict[str, tuple[Callable[[], Any], int]] = {
 
 @pytest.mark.parametrize("name", WAITING)
 def test_request_waits_and_is_answered_when_the_log_is_open(node: KafkaNode, client: RawClient, name: str) -> None:
-    """Another client publishes and reads meanwhile; the answer is the one of an open log."""
+    """Another client publishes and reads meanwhile; the answer is that of an open log."""
     build, version = WAITING[name]
     gate = a_gate(node)
     client.sign_in().send(build(), version)
@@ -102,7 +102,7 @@ def test_request_waits_and_is_answered_when_the_log_is_open(node: KafkaNode, cli
 def test_request_that_waited_too_long_gets_an_error_that_clients_retry(
     node: KafkaNode, client: RawClient, name: str
 ) -> None:
-    """NOT_LEADER_OR_FOLLOWER: clients ask for metadata and try again."""
+    """The error is NOT_LEADER_OR_FOLLOWER: clients refresh metadata and retry."""
     build, version = WAITING[name]
     gate = a_gate(node)
     client.sign_in().send(build(), version)
@@ -115,8 +115,8 @@ def test_request_that_waited_too_long_gets_an_error_that_clients_retry(
 
 
 @pytest.mark.parametrize("name", WAITING)
-def test_log_that_cannot_be_opened_gives_its_error(node: KafkaNode, client: RawClient, name: str) -> None:
-    """The same as if it had been opened inside the request."""
+def test_log_that_cannot_be_opened_is_answered_with_its_error(node: KafkaNode, client: RawClient, name: str) -> None:
+    """The error is the same as if the log had been opened inside the request."""
     build, version = WAITING[name]
     gate = a_gate(node)
     client.sign_in().send(build(), version)
@@ -129,7 +129,7 @@ def test_log_that_cannot_be_opened_gives_its_error(node: KafkaNode, client: RawC
 
 @pytest.mark.parametrize("name", [name for name in WAITING if "produce" not in name])
 def test_client_that_disconnects_while_it_waits_leaves_nothing_behind(node: KafkaNode, name: str) -> None:
-    """Neither a place among the waiting requests nor a connection."""
+    """Neither a waiting request nor a connection remains."""
     build, version = WAITING[name]
     gate = a_gate(node)
     with RawClient(node) as client:
@@ -143,7 +143,7 @@ def test_client_that_disconnects_while_it_waits_leaves_nothing_behind(node: Kafk
 
 
 def test_publication_of_a_client_that_disconnects_is_stored_once(node: KafkaNode) -> None:
-    """As with a log that is open: the client does not know, and the batch was accepted."""
+    """As with an open log, the batch was accepted before the client disconnected."""
     gate = a_gate(node)
     with RawClient(node) as client:
         client.sign_in().send(a_produce(a_batch(b"x")), 9)
@@ -155,7 +155,7 @@ def test_publication_of_a_client_that_disconnects_is_stored_once(node: KafkaNode
 
 
 def test_responses_keep_the_order_of_the_requests(node: KafkaNode, client: RawClient) -> None:
-    """Kafka clients match responses by order: one that is ready waits behind one that is not."""
+    """Kafka clients match responses by order: a finished one waits for an earlier one."""
     gate = a_gate(node)
     client.sign_in()
     for partition, values in ((0, 1), (1, 2), (0, 3)):
@@ -175,7 +175,7 @@ def test_responses_keep_the_order_of_the_requests(node: KafkaNode, client: RawCl
 
 
 def test_fetch_is_woken_when_the_log_is_open(node: KafkaNode, client: RawClient) -> None:
-    """It stays parked like a fetch at the end of a partition; one that must not wait gets no events and no error."""
+    """It waits like a fetch at the end of a partition; one with max_wait 0 gets no events and no error."""
     gate = a_gate(node)
     client.sign_in()
     at_once = only(client.call(a_fetch(), 11))
@@ -195,7 +195,7 @@ def test_fetch_is_woken_when_the_log_is_open(node: KafkaNode, client: RawClient)
 
 
 def test_fetch_of_a_log_that_cannot_be_opened_gets_its_error(node: KafkaNode, client: RawClient) -> None:
-    """The consumer must not wait for a partition that is broken."""
+    """The consumer must not wait for a damaged partition."""
     gate = a_gate(node)
     client.sign_in().send(a_fetch(max_wait_ms=30_000), 11)
     await_waiting(node, gate, 1)
@@ -205,8 +205,8 @@ def test_fetch_of_a_log_that_cannot_be_opened_gets_its_error(node: KafkaNode, cl
     assert only(client.answer()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_metadata_leaves_out_the_epoch_of_a_log_that_takes_long(node: KafkaNode, client: RawClient) -> None:
-    """A client of another partition needs the metadata now; without an epoch clients do not check it."""
+def test_metadata_omits_the_epoch_of_a_log_that_takes_long_to_open(node: KafkaNode, client: RawClient) -> None:
+    """A client of another partition needs the metadata now; clients do not check a missing epoch."""
     gate = a_gate(node)
     request = MetadataRequest(topics=(MetadataRequestTopic(name="orders"),), allow_auto_topic_creation=False)
     client.sign_in().send(request, 9)

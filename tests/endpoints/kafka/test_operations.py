@@ -62,7 +62,7 @@ def metadata(client: RawClient, *, is_asked: bool, version: int = 10) -> Any:
     ],
     ids=["listener", "sender", "hub-manager", "manager"],
 )
-def test_operations_follow_the_rights(
+def test_authorized_operations_follow_the_rights(
     node: KafkaNode,
     rights: tuple[str, ...],
     hub: str | None,
@@ -70,7 +70,7 @@ def test_operations_follow_the_rights(
     on_cluster: set[Operation],
     on_group: set[Operation] | None,
 ) -> None:
-    """Tools hide what cannot be done."""
+    """Tools hide operations that are not allowed."""
     with RawClient(node, node.add_rule("one", *rights, hub=hub)) as client:
         found = metadata(client.sign_in(), is_asked=True)
         cluster = client.call(DescribeClusterRequest(include_cluster_authorized_operations=True), 1)
@@ -88,8 +88,8 @@ def test_operations_follow_the_rights(
         assert operations(groups.groups[0].authorized_operations) == on_group
 
 
-def test_operations_are_returned_only_on_request(client: RawClient) -> None:
-    """The field then holds the lowest number, as in Kafka."""
+def test_authorized_operations_are_returned_only_on_request(client: RawClient) -> None:
+    """Otherwise the field has the smallest number, as in Kafka."""
     found = metadata(client, is_asked=False)
     cluster = client.call(DescribeClusterRequest(include_cluster_authorized_operations=False), 1)
     group = client.call(DescribeGroupsRequest(groups=("g",)), 5).groups[0]

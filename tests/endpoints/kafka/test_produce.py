@@ -22,7 +22,7 @@ from hubmere.wire.kafka.messages.produce import ProducePartition, ProduceRequest
 
 
 def stored(client: RawClient, offset: int = 0, **place: Any) -> bytes:
-    """The closed batches of a partition, as a consumer gets them."""
+    """The batches of a partition, as a consumer gets them."""
     return bytes(only(client.call(a_fetch(offset, **place), 11)).records)
 
 
@@ -30,8 +30,8 @@ def stored(client: RawClient, offset: int = 0, **place: Any) -> bytes:
 
 
 @pytest.mark.parametrize("version", range(3, 10))
-def test_batch_is_numbered_stamped_and_otherwise_kept(client: RawClient, version: int) -> None:
-    """Reference check 16: on an ordinary hub every event carries the time at which it was taken."""
+def test_batch_gets_offset_and_append_time_and_is_otherwise_unchanged(client: RawClient, version: int) -> None:
+    """Reference check 16: on a hub with append time every event has the time of its append."""
     before_ms = time.time_ns() // 1_000_000
     batch = a_batch(b"a", b"b", key=b"k", timestamp_ms=1)
 
@@ -66,7 +66,7 @@ def test_events_of_a_create_time_hub_keep_the_producers_time() -> None:
 
 @pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name)
 def test_compressed_batch_stays_compressed(client: RawClient, codec: Codec) -> None:
-    """Reference check 10: stored as it came, whatever the codec."""
+    """Reference check 10: it is stored as it came, with any codec."""
     client.call(a_produce(a_batch(b"x" * 1000, codec=codec)), 9)
 
     kept = stored(client)
@@ -76,7 +76,7 @@ def test_compressed_batch_stays_compressed(client: RawClient, codec: Codec) -> N
 
 
 def test_every_partition_of_a_request_gets_its_own_answer(client: RawClient) -> None:
-    """Reference check 15: one bad batch does not spoil the others."""
+    """Reference check 15: one bad batch does not affect the others."""
     parts = (
         ProducePartition(index=0, records=a_batch(b"good")),
         ProducePartition(index=1, records=a_batch(b"x" * (1 << 20))),
@@ -92,15 +92,15 @@ def test_every_partition_of_a_request_gets_its_own_answer(client: RawClient) -> 
     assert decode_records(stored(client))[0].value == b"good"
 
 
-def test_batch_that_is_acknowledged_after_the_write_is_answered_too(client: RawClient) -> None:
-    """acks=1: the offset is known as soon as the log has the batch."""
+def test_batch_with_acks_1_is_answered_after_the_write(client: RawClient) -> None:
+    """The offset is known as soon as the log has the batch."""
     answers = [only(client.call(a_produce(a_batch(b"x"), acks=1), 9)) for _ in range(3)]
 
     assert [answer.base_offset for answer in answers] == [0, 1, 2]
 
 
-def test_batch_without_acknowledgement_has_no_answer(client: RawClient) -> None:
-    """Reference check 12: not one byte, and the next request is answered as ever."""
+def test_batch_with_acks_0_has_no_answer(client: RawClient) -> None:
+    """Reference check 12: nothing is sent, and the next request is answered normally."""
     client.send(a_produce(a_batch(b"quiet"), acks=0), 9)
 
     found = client.call(a_fetch(max_wait_ms=5000), 11)
@@ -149,15 +149,15 @@ BAD_BATCHES = [
 
 
 @pytest.mark.parametrize(("batch", "code"), [row[1:] for row in BAD_BATCHES], ids=[row[0] for row in BAD_BATCHES])
-def test_bad_batch_is_refused_with_its_code(client: RawClient, batch: bytes | None, code: ErrorCode) -> None:
-    """Reference checks 14 and 18: nothing of it is stored, and the connection stays."""
+def test_invalid_batch_is_refused_with_its_code(client: RawClient, batch: bytes | None, code: ErrorCode) -> None:
+    """Reference checks 14 and 18: nothing is stored, and the connection stays open."""
     answer = only(client.call(a_produce(batch), 9))
 
     assert answer.error_code == code
     assert only(client.call(a_fetch(), 11)).high_watermark == 0
 
 
-def test_zstd_needs_a_newer_request(client: RawClient) -> None:
+def test_zstd_needs_a_newer_version_of_produce(client: RawClient) -> None:
     """KIP-110: an older consumer could not read it."""
     batch = a_batch(b"x" * 100, codec=Codec.ZSTD)
 
@@ -166,8 +166,8 @@ def test_zstd_needs_a_newer_request(client: RawClient) -> None:
     assert codes == [ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.NONE]
 
 
-def test_time_far_in_the_future_is_refused_on_a_create_time_hub() -> None:
-    """Reference check 17: it would pin its segment beyond retention."""
+def test_timestamp_far_in_the_future_is_refused_on_a_create_time_hub() -> None:
+    """Reference check 17: it would keep its segment beyond the retention."""
     spec = HubSpec(partition_count=1, timestamp_type=TimestampType.CREATE)
     ahead_ms = time.time_ns() // 1_000_000 + 2 * 3_600_000
     with KafkaNode({"orders": spec}) as node, RawClient(node) as client:
@@ -177,7 +177,7 @@ def test_time_far_in_the_future_is_refused_on_a_create_time_hub() -> None:
 
 
 def test_event_without_a_key_is_refused_by_a_compacted_hub() -> None:
-    """Reference 3.11: compaction would have nothing to go by."""
+    """Reference 3.11: compaction needs keys."""
     spec = HubSpec(partition_count=1, cleanup_policy=CleanupPolicy.COMPACT)
     with KafkaNode({"orders": spec}) as node, RawClient(node) as client:
         client.sign_in()
@@ -187,7 +187,7 @@ def test_event_without_a_key_is_refused_by_a_compacted_hub() -> None:
 
 
 @pytest.mark.parametrize("acks", [2, -2])
-def test_acknowledgement_that_does_not_exist_is_refused(client: RawClient, acks: int) -> None:
+def test_invalid_acks_is_refused(client: RawClient, acks: int) -> None:
     """Reference 2.7."""
     answer = only(client.call(a_produce(a_batch(b"a"), acks=acks), 9))
 
@@ -195,15 +195,15 @@ def test_acknowledgement_that_does_not_exist_is_refused(client: RawClient, acks:
     assert only(client.call(a_fetch(), 11)).high_watermark == 0
 
 
-def test_error_without_acknowledgement_closes_the_connection(client: RawClient) -> None:
+def test_error_with_acks_0_closes_the_connection(client: RawClient) -> None:
     """Reference check 13: there is no response that could carry an error."""
     client.send(a_produce(a_batch(b"a"), topic="missing", acks=0), 9)
 
     assert client.is_closed_by_peer()
 
 
-def test_disabled_hub_takes_nothing(node: KafkaNode, client: RawClient) -> None:
-    """The status counts for open connections too."""
+def test_disabled_hub_accepts_nothing(node: KafkaNode, client: RawClient) -> None:
+    """The status applies to open connections too."""
     client.call(a_produce(a_batch(b"a")), 9)
     hub = node.hub()
 
@@ -221,8 +221,8 @@ def numbered(sequence: int, *, producer: int = 7, epoch: int = 0, count: int = 1
     return a_batch(*values, producer_id=producer, producer_epoch=epoch, producer_sequence=sequence)
 
 
-def test_repeated_batches_are_stored_once(client: RawClient) -> None:
-    """Reference check 19: any of the last five, with the place that it has."""
+def test_duplicate_batches_are_stored_once(client: RawClient) -> None:
+    """Reference check 19: any of the last five is answered with its original offset."""
     first = [only(client.call(a_produce(numbered(sequence)), 9)) for sequence in range(5)]
 
     again = [only(client.call(a_produce(numbered(sequence)), 9)) for sequence in range(5)]
@@ -243,21 +243,21 @@ def test_repeated_batches_are_stored_once(client: RawClient) -> None:
     ],
     ids=["gap", "older epoch", "newer epoch in mid-count", "newer epoch", "next"],
 )
-def test_numbers_must_follow_each_other(client: RawClient, sequence: int, epoch: int, code: ErrorCode) -> None:
+def test_sequence_numbers_must_be_consecutive(client: RawClient, sequence: int, epoch: int, code: ErrorCode) -> None:
     """Reference checks 20 and 21."""
     client.call(a_produce(numbered(0, epoch=1)), 9)
 
     assert only(client.call(a_produce(numbered(sequence, epoch=epoch)), 9)).error_code == code
 
 
-def test_numbers_begin_again_after_the_last(client: RawClient) -> None:
-    """Reference check 24: they are 31 bits wide."""
+def test_sequence_numbers_wrap_around(client: RawClient) -> None:
+    """Reference check 24: they have 31 bits."""
     client.call(a_produce(numbered(2**31 - 1)), 9)
 
     assert only(client.call(a_produce(numbered(0)), 9)).error_code == ErrorCode.NONE
 
 
-def test_repeats_are_known_after_a_restart(tmp_path: Path) -> None:
+def test_duplicates_are_recognised_after_a_restart(tmp_path: Path) -> None:
     """Reference check 22: a producer retries after the restart of the node."""
     with KafkaNode(data=tmp_path) as node, RawClient(node) as client:
         client.sign_in()
@@ -271,7 +271,7 @@ def test_repeats_are_known_after_a_restart(tmp_path: Path) -> None:
     assert again == [1, 2, 3]
 
 
-def test_batches_in_flight_when_a_connection_breaks_are_stored_once(node: KafkaNode) -> None:
+def test_batches_in_flight_when_a_connection_is_lost_are_stored_once(node: KafkaNode) -> None:
     """Reference check 23: acknowledged and unacknowledged batches are sent again together."""
     with RawClient(node) as client:
         client.sign_in()
@@ -295,7 +295,7 @@ _ONE_UNIT = LimitsBook(profile=Profile.STANDARD)
 
 
 def test_producer_over_its_units_is_throttled_and_not_read() -> None:
-    """Reference check 53 (KIP-219): the answer comes at once, what follows waits in the socket."""
+    """Reference check 53 (KIP-219): the answer is sent at once, and later input is not read for the delay."""
     with KafkaNode(book=_ONE_UNIT) as node, RawClient(node) as client:
         client.sign_in()
         big = a_batch(b"x" * 1_000_000)
@@ -310,8 +310,8 @@ def test_producer_over_its_units_is_throttled_and_not_read() -> None:
     assert waited_s >= answers[1].throttle_time_ms / 1000 * 0.9
 
 
-def test_producer_that_would_have_to_wait_longer_than_it_can_is_refused() -> None:
-    """Reference 1.5: beyond the time of the request the service gives up on it."""
+def test_producer_whose_delay_would_exceed_its_timeout_is_refused() -> None:
+    """Reference 1.5: the service does the same."""
     with KafkaNode(book=_ONE_UNIT) as node, RawClient(node) as first, RawClient(node) as second:
         first.sign_in()
         second.sign_in()
@@ -324,7 +324,7 @@ def test_producer_that_would_have_to_wait_longer_than_it_can_is_refused() -> Non
 
 
 def test_consumer_over_its_units_is_throttled() -> None:
-    """Reference check 53: egress is paced, never refused."""
+    """Reference check 53: egress is delayed, never refused."""
     limits = {"egress_bytes_per_unit": 100_000}
     book = LimitsBook(profile=Profile.DEVELOPER, overrides=limits)
     with KafkaNode(book=book) as node, RawClient(node) as client:

@@ -1,4 +1,4 @@
-"""Many small batches at once: published together, and answered as if each had come alone."""
+"""Many small batches in one read: published together, and answered like single requests."""
 
 import struct
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from hubmere.wire.kafka.messages.produce import ProduceRequest, ProduceResponse
 
 
 def ask_at_once(client: RawClient, requests: Sequence[Any], version: int = 9) -> list[Any]:
-    """Send requests in one packet after one that shows the way; the answers in the order in which they come."""
+    """Send requests in one packet after a first one that sets the pattern; returns the answers in order."""
     client.call(a_produce(a_batch(b"first"), partition=1), version)
     for request in requests:
         client.engine.request(request, version if isinstance(request, ProduceRequest) else 5)
@@ -41,7 +41,7 @@ def values_of(client: RawClient, partition: int = 0) -> list[bytes | None]:
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each run that came was taken as one."""
+    """Whether each received run was published as one."""
     seen: list[bool] = []
 
     def noted(session: KafkaSession, request: Request) -> bool:
@@ -75,8 +75,8 @@ def test_batches_of_a_run_are_numbered_and_answered_in_order(
     assert counters.incoming_messages == len(kept[0]) + len(kept[1])
 
 
-def test_a_broken_batch_is_refused_alone(client: RawClient, runs: list[bool]) -> None:
-    """The run falls back to single requests, and the others proceed."""
+def test_invalid_batch_of_a_run_is_refused_alone(client: RawClient, runs: list[bool]) -> None:
+    """The run is split into single requests, and the others are stored."""
     broken = bytearray(a_batch(b"broken"))
     broken[-1] ^= 1
     batches = [a_batch(b"a"), bytes(broken), a_batch(b"b")]
@@ -89,8 +89,8 @@ def test_a_broken_batch_is_refused_alone(client: RawClient, runs: list[bool]) ->
     assert False in runs
 
 
-def test_a_run_of_an_idempotent_producer_is_taken_as_one(client: RawClient, runs: list[bool]) -> None:
-    """Java's producers are idempotent by default; each repeat of the run gets its first offset."""
+def test_run_of_an_idempotent_producer_is_published_as_one(client: RawClient, runs: list[bool]) -> None:
+    """Java's producers are idempotent by default; each duplicate gets its original offset."""
     batches = [
         a_batch(b"%d" % number, producer_id=9, producer_epoch=0, producer_sequence=number) for number in range(8)
     ]
@@ -106,8 +106,8 @@ def test_a_run_of_an_idempotent_producer_is_taken_as_one(client: RawClient, runs
     assert values_of(client) == [b"%d" % number for number in range(8)]
 
 
-def test_an_idempotent_producer_gets_its_numbers_checked(client: RawClient, runs: list[bool]) -> None:
-    """A repeat gets its first offset, and a gap is refused."""
+def test_sequence_numbers_of_an_idempotent_producer_are_checked_in_a_run(client: RawClient, runs: list[bool]) -> None:
+    """A duplicate gets its original offset, and a gap is refused."""
     sequences = [0, 1, 1, 3, 2]
     batches = [
         a_batch(b"%d" % number, producer_id=9, producer_epoch=0, producer_sequence=number) for number in sequences
@@ -130,8 +130,8 @@ def test_an_idempotent_producer_gets_its_numbers_checked(client: RawClient, runs
 
 
 @pytest.mark.parametrize("partition", [-1, 2])
-def test_a_partition_that_is_not_there_is_refused_alone(client: RawClient, partition: int) -> None:
-    """As in a single request."""
+def test_unknown_partition_in_a_run_is_refused_alone(client: RawClient, partition: int) -> None:
+    """The answer is that of a single request."""
     requests = [a_produce(a_batch(b"a")), a_produce(a_batch(b"b"), partition=partition), a_produce(a_batch(b"c"))]
 
     answers = [only(answer) for answer in ask_at_once(client, requests)]
@@ -144,8 +144,8 @@ def test_a_partition_that_is_not_there_is_refused_alone(client: RawClient, parti
     assert values_of(client) == [b"a", b"c"]
 
 
-def test_other_requests_keep_their_place_between_runs(client: RawClient) -> None:
-    """Answers come in the order of the requests, whatever they are."""
+def test_other_requests_keep_their_order_between_runs(client: RawClient) -> None:
+    """Answers are sent in the order of the requests."""
     requests: list[Any] = [a_produce(a_batch(b"a"))] * 3 + [MetadataRequest(topics=())] + [a_produce(a_batch(b"b"))] * 3
 
     answers = ask_at_once(client, requests)
@@ -155,8 +155,8 @@ def test_other_requests_keep_their_place_between_runs(client: RawClient) -> None
     assert [only(answer).base_offset for answer in answers if type(answer) is ProduceResponse] == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_producers_time_too_far_ahead_is_refused_alone() -> None:
-    """On a hub that keeps the producer's time; the other batches of the run are accepted."""
+def test_timestamp_too_far_ahead_in_a_run_is_refused_alone() -> None:
+    """This applies to a hub with CreateTime; the other batches of the run are accepted."""
     spec = HubSpec(partition_count=2, timestamp_type=TimestampType.CREATE)
     with KafkaNode({"orders": spec}) as node, RawClient(node) as client:
         times = [1_600_000_000_000, 9_000_000_000_000, 1_600_000_000_001]
@@ -169,7 +169,7 @@ def test_a_producers_time_too_far_ahead_is_refused_alone() -> None:
 
 
 def test_a_disabled_hub_refuses_every_request_of_a_run(node: KafkaNode, client: RawClient) -> None:
-    """What a run was allowed before does not count."""
+    """Cached rights of the run are checked again."""
     client.call(a_produce(a_batch(b"a"), partition=1), 9)
     hub = node.hub()
     node.call(lambda: hub.update(replace(hub.entity, status=Status.SEND_DISABLED)))
@@ -182,7 +182,7 @@ def test_a_disabled_hub_refuses_every_request_of_a_run(node: KafkaNode, client: 
     assert codes == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 
 
-def test_a_disk_that_fails_answers_every_request_of_its_partition(
+def test_failing_disk_fails_every_request_of_its_partition(
     node: KafkaNode, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run of one partition is refused as a whole; that of the other one is accepted."""
@@ -191,7 +191,8 @@ def test_a_disk_that_fails_answers_every_request_of_its_partition(
     def full(*_: object) -> None:
         raise StorageFull("No space left on device")
 
-    monkeypatch.setattr(type(log), "append_run", _only_for(log, full, type(log).append_run))
+    assert log.runs is not None
+    monkeypatch.setattr(type(log), "append_run", _only_for(log, full, type(log.runs).append_run))
     requests = [a_produce(a_batch(b"%d" % number), partition=number % 2) for number in range(6)]
 
     answers = [only(answer) for answer in ask_at_once(client, requests)]
@@ -205,7 +206,7 @@ def _only_for(log: object, stand_in: Any, real: Any) -> Any:
     return lambda self, *arguments: stand_in(*arguments) if self is log else real(self, *arguments)
 
 
-def test_each_request_of_a_run_is_throttled_by_itself() -> None:
+def test_requests_of_a_run_are_throttled_separately() -> None:
     """KIP-219: the request that exceeds the units gets a delay, and later ones are not read before that."""
     book = LimitsBook(profile=Profile.DEVELOPER, overrides={"ingress_events_per_unit": 10})
     with KafkaNode(book=book) as node, RawClient(node) as client:
@@ -219,8 +220,8 @@ def test_each_request_of_a_run_is_throttled_by_itself() -> None:
     assert [only(answer).error_code for answer in answers] == [ErrorCode.NONE] * 5
 
 
-def test_a_run_before_a_broken_frame_is_still_published(node: KafkaNode, client: RawClient) -> None:
-    """What came whole before the damage counts, as without runs; then the connection is closed."""
+def test_run_before_an_invalid_frame_is_published(node: KafkaNode, client: RawClient) -> None:
+    """Complete requests before it count, as without runs; then the connection is closed."""
     client.call(a_produce(a_batch(b"a")), 9)
     for _ in range(3):
         client.engine.request(a_produce(a_batch(b"b")), 9)
@@ -233,8 +234,8 @@ def test_a_run_before_a_broken_frame_is_still_published(node: KafkaNode, client:
     assert node.end_of() == 4
 
 
-def test_zstd_in_a_version_that_has_none_is_refused_alone(client: RawClient) -> None:
-    """KIP-110: a client of that time could not read it back."""
+def test_zstd_in_an_old_version_of_produce_is_refused_alone(client: RawClient) -> None:
+    """KIP-110: a client of that version could not read it."""
     batches = [a_batch(b"a"), a_batch(b"b", codec=Codec.ZSTD), a_batch(b"c")]
 
     answers = [only(answer) for answer in ask_at_once(client, [a_produce(batch) for batch in batches], 6)]
@@ -247,15 +248,15 @@ def test_zstd_in_a_version_that_has_none_is_refused_alone(client: RawClient) -> 
 
 
 @pytest.mark.parametrize("cut", [3, 1_000, 290_000, 299_000])
-def test_a_batch_that_arrives_in_pieces_is_kept_as_it_came(node: KafkaNode, client: RawClient, cut: int) -> None:
-    """It is stamped where it was put together, without another copy; what comes behind it is not lost."""
+def test_batch_that_arrives_in_several_reads_is_stored_unchanged(node: KafkaNode, client: RawClient, cut: int) -> None:
+    """It is stamped in its receive buffer, without another copy; later bytes are not lost."""
     batch = a_batch(b"x" * 300_000, b"y")
     client.engine.request(a_produce(batch), 9)
     client.engine.request(a_produce(a_batch(b"behind")), 9)
     data = b"".join(client.engine.data_to_send())
     client.socket.sendall(data[:cut])
     with RawClient(node) as other:
-        other.sign_in()  # by then the first piece has been read
+        other.sign_in()  # by then the first part has been read
     client.socket.sendall(data[cut:])
 
     answers = [only(client.answer()) for _ in range(2)]

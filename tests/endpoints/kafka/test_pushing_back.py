@@ -1,4 +1,4 @@
-"""A client that sends or asks faster than it takes: what waits in memory is bounded, and others are not disturbed."""
+"""Back-pressure: a client that sends faster than it reads uses limited memory, and others are not affected."""
 
 import socket
 
@@ -11,7 +11,7 @@ from hubmere.wire.kafka.messages.metadata import MetadataRequest
 
 
 def unsent_bytes(node: KafkaNode) -> int:
-    """The most that the node holds for one of its clients."""
+    """The largest number of unsent bytes of a client."""
 
     def most() -> int:
         transports = [stream._transport for stream in node.connections.streams]
@@ -25,8 +25,8 @@ def sessions(node: KafkaNode) -> list[KafkaSession]:
     return [session for session in found if isinstance(session, KafkaSession)]
 
 
-def test_client_that_does_not_read_its_answers_is_not_read_either(node: KafkaNode, client: RawClient) -> None:
-    """Two hundred answers of a megabyte in one small packet of questions."""
+def test_client_that_does_not_read_its_answers_is_not_read(node: KafkaNode, client: RawClient) -> None:
+    """It requests two hundred answers of a megabyte in one small packet."""
     big = a_batch(b"x" * 1_000_000)
     client.call(a_produce(big), 9)
     client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
@@ -43,8 +43,8 @@ def test_client_that_does_not_read_its_answers_is_not_read_either(node: KafkaNod
     assert sizes == {len(big)}
 
 
-def test_client_with_too_many_questions_is_read_again_when_some_are_answered(client: RawClient) -> None:
-    """Behind a fetch that waits, answers pile up; every one of them comes in the end, in order."""
+def test_client_with_too_many_requests_is_read_again_when_some_are_answered(client: RawClient) -> None:
+    """Answers accumulate behind a waiting fetch; each of them is sent in the end, in order."""
     count = 3 * MAX_IN_FLIGHT
     client.engine.request(a_fetch(max_wait_ms=300), 11)
     for _ in range(count):
@@ -57,8 +57,8 @@ def test_client_with_too_many_questions_is_read_again_when_some_are_answered(cli
     assert offsets == list(range(count))
 
 
-def test_one_answer_is_bounded_whatever_is_asked_for(client: RawClient) -> None:
-    """A client may ask for gigabytes."""
+def test_size_of_one_answer_is_limited(client: RawClient) -> None:
+    """A client may request gigabytes."""
     for _ in range(20):
         client.call(a_produce(a_batch(b"x" * 1_000_000)), 9)
 
@@ -67,8 +67,8 @@ def test_one_answer_is_bounded_whatever_is_asked_for(client: RawClient) -> None:
     assert MAX_FETCH_BYTES // 2 < len(part.records) <= MAX_FETCH_BYTES
 
 
-def test_nothing_is_kept_of_a_client_that_has_gone(node: KafkaNode, client: RawClient) -> None:
-    """Neither its session nor its pending requests."""
+def test_no_state_is_kept_of_a_disconnected_client(node: KafkaNode, client: RawClient) -> None:
+    """Neither its session nor its pending requests remain."""
     client.call(MetadataRequest(topics=None), 5)
     with RawClient(node) as other:
         other.sign_in().send(a_fetch(max_wait_ms=30_000), 11)

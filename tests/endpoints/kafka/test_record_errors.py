@@ -1,4 +1,4 @@
-"""KIP-467: a refused batch is answered with the records that are at fault, so that a producer can send the others."""
+"""KIP-467: a refused batch is answered with the invalid records, so that a producer can send the others."""
 
 import time
 
@@ -23,8 +23,8 @@ def a_batch_of(*keys: bytes | None, codec: Codec = Codec.NONE) -> bytes:
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
-def test_records_without_a_key_are_named(codec: Codec) -> None:
-    """In a compressed batch too."""
+def test_records_without_a_key_are_reported(codec: Codec) -> None:
+    """This also works in a compressed batch."""
     with KafkaNode({"orders": _COMPACTED}) as node, RawClient(node) as client:
         batch = a_batch_of(b"k", None, b"k", None, codec=codec)
 
@@ -36,8 +36,8 @@ def test_records_without_a_key_are_named(codec: Codec) -> None:
     assert answer.error_message.startswith("One or more records have been rejected due to 2 record errors in total")
 
 
-def test_records_too_far_ahead_are_named() -> None:
-    """With the time that would have been taken."""
+def test_records_too_far_in_the_future_are_reported() -> None:
+    """The error has the latest accepted time."""
     spec = HubSpec(partition_count=1, timestamp_type=TimestampType.CREATE)
     now_ms = time.time_ns() // 1_000_000
     times_ms = (now_ms, now_ms + 2 * _HOUR_MS, now_ms - 2 * _HOUR_MS)
@@ -52,7 +52,7 @@ def test_records_too_far_ahead_are_named() -> None:
 
 
 @pytest.mark.parametrize("version", range(3, 10))
-def test_versions_before_8_have_no_room_for_records(version: int) -> None:
+def test_versions_before_8_have_no_record_errors(version: int) -> None:
     """They get only the code."""
     with KafkaNode({"orders": _COMPACTED}) as node, RawClient(node) as client:
         answer = only(client.sign_in().call(a_produce(a_batch_of(None)), version))
@@ -61,16 +61,16 @@ def test_versions_before_8_have_no_room_for_records(version: int) -> None:
     assert [error.batch_index for error in answer.record_errors] == ([0] if version >= 8 else [])
 
 
-def test_list_of_records_is_bounded() -> None:
-    """It is longer than the records that it is about: a small request must not be answered with a large list."""
+def test_number_of_reported_records_is_limited() -> None:
+    """A small request must not cause a large answer."""
     with KafkaNode({"orders": _COMPACTED}) as node, RawClient(node) as client:
         answer = only(client.sign_in().call(a_produce(a_batch_of(*[None] * (MAX_RECORD_ERRORS + 50))), 9))
 
     assert len(answer.record_errors) == MAX_RECORD_ERRORS
 
 
-def test_batch_that_is_wrong_as_a_whole_names_no_record(client: RawClient) -> None:
-    """A checksum is about no single record."""
+def test_error_of_the_whole_batch_reports_no_record(client: RawClient) -> None:
+    """A wrong checksum belongs to no single record."""
     batch = bytearray(a_batch_of(b"k"))
     batch[-1] ^= 1
 

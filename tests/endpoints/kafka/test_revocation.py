@@ -1,11 +1,11 @@
-"""Revocation reaches open Kafka connections, parked fetches included."""
+"""Revocation applies to open Kafka connections, including waiting fetches."""
 
 from collections.abc import Callable
 from dataclasses import replace
 
 from endpoints.kafka.kafka_node import NAMESPACE, KafkaNode
 from endpoints.kafka.raw_client import RawClient, a_batch, a_fetch, a_produce, only
-from hubmere.broker.management.manager import Actor, Done, Manager
+from hubmere.broker.management.manager import Actor, Manager, OnDone
 from hubmere.model.clock import SystemClock
 from hubmere.model.entity import DefaultAction, KeyKind, NetworkRuleSet, Rights
 from hubmere.model.names import rule_name
@@ -14,13 +14,13 @@ from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 
-def manage(node: KafkaNode, work: Callable[[Manager, Actor, Done], object]) -> None:
-    """Make a change with the manager; it is in effect when this returns."""
+def manage(node: KafkaNode, work: Callable[[Manager, Actor, OnDone], object]) -> None:
+    """Make a management change; it is effective when this returns."""
     done: list[object] = []
     clock = SystemClock()
     actor = Actor(name="test", now_ms=clock.now_ms(), now=clock.monotonic())
     node.call(lambda: work(node.broker.manager, actor, done.append))
-    node.call(node.broker._catalog.apply)
+    node.call(node.catalog.apply)
     node.call(lambda: None)
     assert done == [None]
 
@@ -34,8 +34,8 @@ def rotate(node: KafkaNode, name: str, *, revokes_open_links: bool = False) -> N
     )
 
 
-def test_an_open_connection_is_closed_when_its_rule_is_deleted() -> None:
-    """With a fetch that waits for events; connections of other rules stay."""
+def test_open_connection_is_closed_when_its_rule_is_deleted() -> None:
+    """It has a waiting fetch; connections of other rules stay open."""
     with KafkaNode() as node:
         string = node.add_rule("device", "Send", "Listen")
         with RawClient(node, string) as reader, RawClient(node, string) as writer, RawClient(node) as other:
@@ -49,8 +49,8 @@ def test_an_open_connection_is_closed_when_its_rule_is_deleted() -> None:
             assert only(other.call(a_produce(a_batch()), 9)).error_code == ErrorCode.NONE
 
 
-def test_a_rotated_key_keeps_what_is_in_use_and_opens_no_other_topic() -> None:
-    """As the service: open connections stay; new ones and new topics are checked by the current keys."""
+def test_rotated_key_keeps_used_topics_but_opens_no_others() -> None:
+    """As in the service, open connections stay; new ones and new topics are checked with the current keys."""
     with KafkaNode({"orders": 1, "others": 1}) as node:
         string = node.add_rule("device", "Send", "Listen")
         with RawClient(node, string) as client, RawClient(node, string) as late:
@@ -66,8 +66,8 @@ def test_a_rotated_key_keeps_what_is_in_use_and_opens_no_other_topic() -> None:
     assert refused == ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
-def test_a_rotation_that_revokes_open_links_closes_connections_at_once() -> None:
-    """For a key that has leaked; the rule's other key is not touched."""
+def test_rotation_that_revokes_open_links_closes_connections_at_once() -> None:
+    """This is for a leaked key; the rule's other key is not affected."""
     with KafkaNode() as node:
         primary = node.add_rule("device", "Send")
         secondary = primary.replace("key-of-device", "other-key-of-device")
@@ -82,7 +82,7 @@ def test_a_rotation_that_revokes_open_links_closes_connections_at_once() -> None
 
 
 def test_open_connections_of_a_rotated_key_end_after_the_grace_time() -> None:
-    """PLAIN has no expiry of its own: the rotation gives it one."""
+    """PLAIN has no expiry of its own, so the rotation sets one."""
     with KafkaNode(rotated_key_grace_s=0) as node:
         string = node.add_rule("device", "Send")
         with RawClient(node, string) as client:
@@ -94,8 +94,8 @@ def test_open_connections_of_a_rotated_key_end_after_the_grace_time() -> None:
             assert client.is_closed_by_peer()
 
 
-def test_a_connection_that_lost_a_right_it_uses_is_closed_and_one_that_does_not_goes_on() -> None:
-    """A rule without Listen ends readers; its producers continue."""
+def test_only_connections_that_use_a_lost_right_are_closed() -> None:
+    """A rule without Listen disconnects readers; its producers continue."""
     with KafkaNode() as node:
         string = node.add_rule("device", "Send", "Listen")
         with RawClient(node, string) as reader, RawClient(node, string) as writer:

@@ -1,4 +1,4 @@
-"""Who may: rules of the namespace and of a hub decide, request by request."""
+"""Rights: rules of the namespace and of a hub decide about each request."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ _OK = ErrorCode.NONE
 
 
 def codes_of(client: RawClient, topic: str = "orders") -> dict[str, int]:
-    """What a client may do, by the codes that it gets."""
+    """The error codes of a client for several requests."""
     place = (ListOffsetsTopic(name=topic, partitions=(ListOffsetsPartition(index=0, timestamp_ms=-1),)),)
     deletion = DeleteTopicsRequest(topics=(DeletableTopic(name=topic),), timeout_ms=1000)
     named = (MetadataRequestTopic(name=topic),)
@@ -46,11 +46,11 @@ def codes_of(client: RawClient, topic: str = "orders") -> dict[str, int]:
 def test_refusals_are_logged_with_namespace_hub_and_client(
     node: KafkaNode, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An operator who is asked why a client fails finds the reason in the log, for every kind of request on a hub."""
+    """An operator finds the reason of a failing client in the log, for every kind of request on a hub."""
     monkeypatch.setattr("hubmere.endpoints.kafka.client.REFUSALS", RefusalLog())
     caplog.set_level("INFO", logger="hubmere.kafka")
 
-    # The log is limited by kind of refusal, hub and client, so the requests of one client are split.
+    # The log is limited by kind of refusal, hub and client, so the requests are distributed over several clients.
     with RawClient(node, node.add_rule("sender", "Send")) as client:
         codes_of(client.sign_in())
     with RawClient(node, node.add_rule("reader", "Listen")) as client:
@@ -70,7 +70,7 @@ def test_refusals_are_logged_with_namespace_hub_and_client(
 
 
 def test_sender_may_only_send(node: KafkaNode) -> None:
-    """Reference 1.1: Send is for producing, and for the ids that producers need."""
+    """Reference 1.1: Send allows producing, and the producer ids that it needs."""
     with RawClient(node, node.add_rule("sender", "Send")) as client:
         codes = codes_of(client.sign_in())
 
@@ -91,7 +91,7 @@ def test_sender_may_only_send(node: KafkaNode) -> None:
 
 
 def test_listener_may_only_read(node: KafkaNode) -> None:
-    """Reference 1.1: Listen is for fetching, groups and offsets."""
+    """Reference 1.1: Listen allows fetching, groups and offsets."""
     with RawClient(node, node.add_rule("listener", "Listen")) as client:
         codes = codes_of(client.sign_in())
 
@@ -112,15 +112,15 @@ def test_listener_may_only_read(node: KafkaNode) -> None:
 
 
 def test_manager_may_do_everything(node: KafkaNode, client: RawClient) -> None:
-    """Growing is refused by the tier, not for a lack of rights."""
+    """Adding partitions is refused because of the tier, not of rights."""
     codes = codes_of(client)
 
     assert {name for name, code in codes.items() if code} == {"grow"}
     assert codes["grow"] == ErrorCode.INVALID_PARTITIONS
 
 
-def test_client_of_one_hub_sees_that_hub_alone() -> None:
-    """Reference 1.1: a hub's connection string is limited to it, and other hubs look like missing ones."""
+def test_client_of_one_hub_sees_only_that_hub() -> None:
+    """Reference 1.1: the connection string of a hub is limited to it, and other hubs look like missing ones."""
     with KafkaNode({"orders": 1, "secrets": 1}) as node:
         own = node.add_rule("own", "Manage", "Send", "Listen", hub="orders")
         with RawClient(node, own) as client:
@@ -140,7 +140,7 @@ def test_client_of_one_hub_sees_that_hub_alone() -> None:
 
 
 def test_client_of_one_hub_sees_only_groups_that_read_it() -> None:
-    """Group ids of others may say more than they should."""
+    """Group ids of others may be confidential."""
     with KafkaNode({"orders": 1, "secrets": 1}) as node, RawClient(node) as root:
         root.sign_in()
         root.call(a_commit(1, group_id="of-orders"), 8)
@@ -152,15 +152,15 @@ def test_client_of_one_hub_sees_only_groups_that_read_it() -> None:
 
 
 @pytest.mark.parametrize("request_", [DescribeGroupsRequest(groups=("g",)), ListGroupsRequest()])
-def test_groups_are_hidden_from_senders(node: KafkaNode, request_: Any) -> None:
-    """They have no part in them."""
+def test_senders_do_not_see_groups(node: KafkaNode, request_: Any) -> None:
+    """They do not use groups."""
     with RawClient(node, node.add_rule("sender", "Send")) as client:
         groups = client.sign_in().call(request_, 4).groups
 
     assert [group for group in groups if group.error_code == ErrorCode.NONE] == []
 
 
-def test_deleted_namespace_closes_its_connections(node: KafkaNode, client: RawClient) -> None:
+def test_deleting_a_namespace_closes_its_connections(node: KafkaNode, client: RawClient) -> None:
     """Nothing may be written to a deleted namespace."""
     done: list[Any] = []
     manager = node.broker.manager

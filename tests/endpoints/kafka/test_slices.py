@@ -1,4 +1,4 @@
-"""How much of a long request is done in one turn."""
+"""How much of a long request is processed in one turn."""
 
 import time
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from hubmere.endpoints.kafka.slices import SLICE_ENTRIES, SLICE_SECONDS, run_sli
 
 
 class Clock:
-    """A clock that a request moves."""
+    """A clock that the request advances."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
@@ -21,8 +21,8 @@ class Clock:
             yield
 
 
-def test_slice_of_long_entries_ends_after_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request that creates 100 hubs must not keep other clients waiting until the last one exists."""
+def test_slice_of_slow_entries_ends_after_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that creates 100 hubs must not delay other clients until the last one exists."""
     clock = Clock(monkeypatch)
     steps = clock.steps(100, SLICE_SECONDS / 9.5)
 
@@ -30,12 +30,12 @@ def test_slice_of_long_entries_ends_after_a_time(monkeypatch: pytest.MonkeyPatch
     while run_slice(steps) is False:
         slices += 1
 
-    # Ten entries each, and one in which the request ends.
+    # There are ten entries each, and the request ends in the last slice.
     assert slices == 11
 
 
-def test_slice_of_short_entries_ends_after_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nearly every request is done in its first slice."""
+def test_slice_of_fast_entries_ends_after_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Almost every request is done in its first slice."""
     clock = Clock(monkeypatch)
     steps = clock.steps(SLICE_ENTRIES + 1, 0.0)
 

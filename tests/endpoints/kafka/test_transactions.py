@@ -1,4 +1,4 @@
-"""Producer ids and transactions over the wire, and what readers of committed events see."""
+"""Producer ids and transactions over the protocol, and what read_committed consumers see."""
 
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ def an_init(transactional_id: str | None = "t", **more: Any) -> InitProducerIdRe
 
 
 def start(client: RawClient, version: int = 4, **more: Any) -> Producer:
-    """Become the producer of the transactional id `t`."""
+    """Start a producer with the transactional id `t`."""
     answer = client.call(an_init(**more), version)
     assert answer.error_code == ErrorCode.NONE
     return answer.producer_id, answer.producer_epoch
@@ -67,7 +67,7 @@ def write(client: RawClient, producer: Producer, sequence: int, value: bytes) ->
 
 
 def values(client: RawClient, *, committed_only: bool) -> list[bytes | None]:
-    """The events of the first partition, as a consumer of one kind or the other shows them."""
+    """The events of the first partition for a read_committed or a read_uncommitted consumer."""
     part = only(client.call(a_fetch(isolation_level=int(committed_only)), 11))
     aborted = {gone.producer_id: gone.first_offset for gone in part.aborted_transactions or ()}
     shown: list[bytes | None] = []
@@ -84,8 +84,8 @@ def values(client: RawClient, *, committed_only: bool) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_every_version_gives_a_producer_id(client: RawClient, version: int) -> None:
-    """Reference 2.4: Java producers ask for one by default, with the longest of all timeouts."""
+def test_every_version_of_init_producer_id_returns_an_id(client: RawClient, version: int) -> None:
+    """Reference 2.4: Java producers request one by default, with the largest timeout."""
     first, second = (client.call(an_init(None, transaction_timeout_ms=2**31 - 1), version) for _ in range(2))
 
     assert (first.error_code, first.producer_epoch) == (ErrorCode.NONE, 0)
@@ -101,13 +101,15 @@ def test_every_version_gives_a_producer_id(client: RawClient, version: int) -> N
         ({"transaction_timeout_ms": 0}, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
     ],
 )
-def test_impossible_start_is_refused_with_its_code(client: RawClient, more: dict[str, Any], code: ErrorCode) -> None:
+def test_invalid_init_producer_id_is_refused_with_its_code(
+    client: RawClient, more: dict[str, Any], code: ErrorCode
+) -> None:
     """Reference 2.12 and 2.13."""
     assert client.call(an_init(**more), 4).error_code == code
 
 
 def test_producer_ids_are_new_after_a_restart(tmp_path: Path) -> None:
-    """Reference 2.12: an old one would bring old numbers with it."""
+    """Reference 2.12: a reused id would continue old sequence numbers."""
     seen = []
     for _ in range(2):
         with KafkaNode(data=tmp_path) as node, RawClient(node) as client:
@@ -119,7 +121,7 @@ def test_producer_ids_are_new_after_a_restart(tmp_path: Path) -> None:
 # --- transactions ----------------------------------------------------------------------------------------------------
 
 
-def test_committed_events_are_seen_together(client: RawClient) -> None:
+def test_committed_events_become_visible_together(client: RawClient) -> None:
     """KIP-98: nothing before the marker, everything after it."""
     producer = start(client)
     client.call(an_enlisting(producer), 3)
@@ -134,8 +136,8 @@ def test_committed_events_are_seen_together(client: RawClient) -> None:
     assert values(client, committed_only=True) == [b"a", b"b"]
 
 
-def test_aborted_events_are_seen_by_those_who_ask_for_everything(client: RawClient) -> None:
-    """A reader of committed events gets the ranges to skip; the marker ends them."""
+def test_aborted_events_are_visible_to_read_uncommitted_consumers_only(client: RawClient) -> None:
+    """A read_committed consumer gets the ranges to skip; the marker ends them."""
     producer = start(client)
     for sequence, commit in enumerate((False, True)):
         client.call(an_enlisting(producer), 3)
@@ -150,8 +152,8 @@ def test_aborted_events_are_seen_by_those_who_ask_for_everything(client: RawClie
     assert [marker.is_commit for marker in markers if marker is not None] == [False, True]
 
 
-def test_open_transaction_holds_back_committed_readers_alone(client: RawClient) -> None:
-    """Reference 2.8: they never read past the last stable offset, which is also their end."""
+def test_open_transaction_holds_back_only_read_committed_consumers(client: RawClient) -> None:
+    """Reference 2.8: they read up to the last stable offset, which is also their end."""
     client.call(a_produce(a_batch(b"before")), 9)
     producer = start(client)
     client.call(an_enlisting(producer), 3)
@@ -173,8 +175,8 @@ def latest(client: RawClient, isolation_level: int) -> int:
     return int(found.offset)
 
 
-def test_waiting_committed_reader_is_woken_by_the_marker(node: KafkaNode, client: RawClient) -> None:
-    """Not by the events before it."""
+def test_waiting_read_committed_consumer_is_woken_by_the_marker(node: KafkaNode, client: RawClient) -> None:
+    """The events before it do not wake it."""
     producer = start(client)
     client.call(an_enlisting(producer), 3)
     with RawClient(node) as reader:
@@ -188,7 +190,7 @@ def test_waiting_committed_reader_is_woken_by_the_marker(node: KafkaNode, client
 
 
 def test_older_producer_is_fenced_everywhere(client: RawClient) -> None:
-    """A zombie can neither enlist, write nor end; its open transaction is aborted."""
+    """An old process can neither add partitions, write nor end; its open transaction is aborted."""
     old = start(client)
     client.call(an_enlisting(old), 3)
     write(client, old, 0, b"zombie")
@@ -205,7 +207,7 @@ def test_older_producer_is_fenced_everywhere(client: RawClient) -> None:
 
 
 def test_write_outside_of_the_transaction_is_refused(client: RawClient) -> None:
-    """KIP-890: no batch may hang in a partition without a transaction that will end it."""
+    """KIP-890: no batch may stay in a partition without a transaction that ends it."""
     producer = start(client)
     client.call(an_enlisting(producer, 1), 3)
 
@@ -213,8 +215,8 @@ def test_write_outside_of_the_transaction_is_refused(client: RawClient) -> None:
     assert only(client.call(a_fetch(), 11)).high_watermark == 0
 
 
-def test_enlisting_is_all_or_nothing(client: RawClient) -> None:
-    """Reference 2.13: one missing partition refuses the others too."""
+def test_adding_partitions_is_all_or_nothing(client: RawClient) -> None:
+    """Reference 2.13: one unknown partition refuses the others too."""
     producer = start(client)
 
     answer = client.call(an_enlisting(producer, 0, 9), 3)
@@ -245,7 +247,7 @@ def committed(client: RawClient, *, require_stable: bool = False) -> tuple[int, 
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_offsets_are_committed_with_the_events(client: RawClient, commit: bool) -> None:
-    """KIP-447: read, transform, write, exactly once; a stable reader waits for the outcome."""
+    """KIP-447: read, transform, write, exactly once; OffsetFetch with require_stable waits for the outcome."""
     number, epoch = producer = start(client)
     client.call(AddOffsetsToTxnRequest(transactional_id="t", producer_id=number, producer_epoch=epoch, group_id="g"), 3)
     pended = only(client.call(a_pending_offset(producer, 5), 3))
@@ -260,7 +262,7 @@ def test_offsets_are_committed_with_the_events(client: RawClient, commit: bool) 
 
 @pytest.mark.parametrize("offset", [-1, -2])
 def test_negative_offset_is_committed_with_the_events(client: RawClient, offset: int) -> None:
-    """A transaction's offsets are kept as those of OffsetCommit."""
+    """Offsets of a transaction follow the rules of OffsetCommit."""
     number, epoch = producer = start(client)
     client.call(AddOffsetsToTxnRequest(transactional_id="t", producer_id=number, producer_epoch=epoch, group_id="g"), 3)
 
@@ -280,7 +282,7 @@ def test_negative_offset_is_committed_with_the_events(client: RawClient, offset:
         ({"member_id": "nobody", "generation_id": 3}, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_impossible_offset_commit_is_refused_with_its_code(
+def test_invalid_offset_commit_of_a_transaction_is_refused_with_its_code(
     client: RawClient, more: dict[str, Any], code: ErrorCode
 ) -> None:
     """Reference 2.13."""
@@ -289,8 +291,8 @@ def test_impossible_offset_commit_is_refused_with_its_code(
     assert only(client.call(a_pending_offset(producer, 5, **more), 3)).error_code == code
 
 
-def test_silent_transaction_is_aborted_by_the_endpoints_timer(client: RawClient) -> None:
-    """Readers of committed events continue, and its producer is fenced."""
+def test_transaction_timeout_is_enforced_by_the_timer_of_the_endpoint(client: RawClient) -> None:
+    """read_committed consumers continue, and its producer is fenced."""
     producer = start(client, transaction_timeout_ms=300)
     client.call(an_enlisting(producer), 3)
     write(client, producer, 0, b"late")
@@ -301,7 +303,7 @@ def test_silent_transaction_is_aborted_by_the_endpoints_timer(client: RawClient)
     assert client.call(an_end(producer), 3).error_code == ErrorCode.PRODUCER_FENCED
 
 
-def test_transaction_goes_on_after_a_restart(tmp_path: Path) -> None:
+def test_transaction_continues_after_a_restart(tmp_path: Path) -> None:
     """The restarted node ends the transaction with its partitions and events."""
     with KafkaNode(data=tmp_path) as node, RawClient(node) as client:
         producer = start(client.sign_in())
@@ -322,7 +324,7 @@ def test_transaction_goes_on_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_transactions_are_listed_and_described(client: RawClient) -> None:
-    """How kafka-transactions finds one that hangs (KIP-664)."""
+    """KIP-664: kafka-transactions finds hanging transactions in this way."""
     producer = start(client)
     client.call(an_enlisting(producer, 0, 1), 3)
 

@@ -13,8 +13,8 @@ from hubmere.wire.kafka.errors import ErrorCode
 _ATTRIBUTES_AT, _LAST_DELTA_AT, _COUNT_AT = 21, 23, 57
 
 
-def a_lie(body: bytes, *, codec: Codec = Codec.NONE, count: int = 1) -> bytes:
-    """A batch with wrong fields; length and checksum are right."""
+def an_inconsistent_batch(body: bytes, *, codec: Codec = Codec.NONE, count: int = 1) -> bytes:
+    """A batch with inconsistent fields; length and checksum are valid."""
     batch = bytearray(a_batch(b"x")[:HEADER_BYTES]) + body
     struct.pack_into(">i", batch, 8, len(batch) - 12)
     struct.pack_into(">h", batch, _ATTRIBUTES_AT, codec)
@@ -25,19 +25,19 @@ def a_lie(body: bytes, *, codec: Codec = Codec.NONE, count: int = 1) -> bytes:
 
 
 _RECORD = bytes(a_batch(b"x")[HEADER_BYTES:])
-_LIES = {
-    "garbage marked gzip": a_lie(b"no gzip at all", codec=Codec.GZIP),
-    "garbage marked zstd": a_lie(b"no zstd at all", codec=Codec.ZSTD),
-    "a count that is too high": a_lie(_RECORD, count=2),
-    "a count that is too low": a_lie(_RECORD * 2),
-    "a record length past the batch": a_lie(b"\x7e" + _RECORD[1:]),
-    "a bomb": a_lie(compress(Codec.ZSTD, bytes(100_000_000)), codec=Codec.ZSTD),
-    "more records than bytes": a_lie(compress(Codec.GZIP, _RECORD), codec=Codec.GZIP, count=1_000_000),
+_INCONSISTENT = {
+    "garbage marked gzip": an_inconsistent_batch(b"no gzip at all", codec=Codec.GZIP),
+    "garbage marked zstd": an_inconsistent_batch(b"no zstd at all", codec=Codec.ZSTD),
+    "a count that is too high": an_inconsistent_batch(_RECORD, count=2),
+    "a count that is too low": an_inconsistent_batch(_RECORD * 2),
+    "a record length past the batch": an_inconsistent_batch(b"\x7e" + _RECORD[1:]),
+    "a bomb": an_inconsistent_batch(compress(Codec.ZSTD, bytes(100_000_000)), codec=Codec.ZSTD),
+    "more records than bytes": an_inconsistent_batch(compress(Codec.GZIP, _RECORD), codec=Codec.GZIP, count=1_000_000),
 }
 
 
-@pytest.mark.parametrize("lie", _LIES.values(), ids=_LIES)
-def test_undecodable_batch_is_refused_and_its_neighbours_are_read(client: RawClient, lie: bytes) -> None:
+@pytest.mark.parametrize("lie", _INCONSISTENT.values(), ids=_INCONSISTENT)
+def test_undecodable_batch_is_refused_and_other_batches_are_read(client: RawClient, lie: bytes) -> None:
     """An acknowledged batch that cannot be decoded would stop every consumer of the partition for ever."""
     before = only(client.call(a_produce(a_batch(b"before")), 9))
     refused = only(client.call(a_produce(lie), 9))
@@ -53,9 +53,9 @@ def test_undecodable_batch_is_refused_and_its_neighbours_are_read(client: RawCli
 
 
 def test_undecodable_batch_in_a_run_is_refused_alone(client: RawClient) -> None:
-    """Pipelined requests of one record are published together; one bad batch must not spoil the others."""
+    """Pipelined requests of one record are published together; one bad batch must not affect the others."""
     batches = [a_batch(b"%d" % n) for n in range(6)]
-    batches[3] = _LIES["a count that is too low"]
+    batches[3] = _INCONSISTENT["a count that is too low"]
     for batch in batches:
         client.send(a_produce(batch), 9)
 

@@ -11,7 +11,7 @@ Links write while the socket accepts more and the memory budget allows it. A lin
 
 from collections.abc import Callable
 
-from hubmere.endpoints.amqp.link_handler import LinkHandler
+from hubmere.endpoints.amqp.links.link_handler import LinkHandler
 from hubmere.endpoints.memory import UNCOUNTED_BYTES, Account, MemoryBudget
 from hubmere.endpoints.stream import SCRATCH, Wire
 from hubmere.wire.amqp import Connection

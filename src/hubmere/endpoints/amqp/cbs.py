@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 
 from hubmere.broker import BearerToken, Caller, Credential, KeysPending, SharedAccessSignature, display_text
 from hubmere.endpoints.amqp.errors import row_of, tracking_part
-from hubmere.endpoints.amqp.service_links import PendingAnswer, Reply, reply_to, text_property
+from hubmere.endpoints.amqp.links.service_links import PendingAnswer, Reply, reply_to, text_property
 from hubmere.model.clock import Clock
 from hubmere.model.errors import HubNotFound, MalformedToken, NotSupported, Refusal, UnsupportedToken
-from hubmere.model.sas import Token
+from hubmere.model.security.sas import Token
 from hubmere.wire.amqp.codec.message import AmqpValue, Message
 from hubmere.wire.amqp.codec.types import Int
 

@@ -13,7 +13,6 @@ from typing import Any, cast
 
 from hubmere.broker import (
     MAX_LINK_VIEWS,
-    MAX_OPENING_WAIT_S,
     Caller,
     ConnectionView,
     Judge,
@@ -24,9 +23,10 @@ from hubmere.broker import (
 )
 from hubmere.endpoints.amqp.backpressure import Backpressure
 from hubmere.endpoints.amqp.context import AmqpContext
-from hubmere.endpoints.amqp.errors import row_of, tracked
-from hubmere.endpoints.amqp.link_handler import LinkHandler, WaitingLink
-from hubmere.endpoints.amqp.links import Links
+from hubmere.endpoints.amqp.errors import row_of, with_tracking
+from hubmere.endpoints.amqp.links.connection_links import Links
+from hubmere.endpoints.amqp.links.link_handler import LinkHandler
+from hubmere.endpoints.amqp.links.waiting_attach import WaitingAttach
 from hubmere.endpoints.amqp.peer import entity_of, software_of
 from hubmere.endpoints.memory import UNCOUNTED_BYTES
 from hubmere.endpoints.refusal_log import REFUSALS
@@ -57,6 +57,8 @@ log = logging.getLogger("hubmere.amqp")
 MAX_UNPROVEN = 16
 # Larger reads do not use the fast path for a single event: its extra copy would cost as much as it saves.
 MAX_SINGLE_BYTES = 4096
+# Reads of this size may hold several frames of one large delivery.
+MIN_PIECES_BYTES = 32 * 1024
 # How long a peer that is disconnected for the node's memory has to answer the close.
 _REFUSED_SECONDS = 1.0
 
@@ -123,15 +125,22 @@ class AmqpConnection:
         self._context.broker.connections.add(self, self.clock.now_ms())
         self._set_timer()
 
+    @property
+    def can_wait(self) -> bool:
+        """Whether the peer has proved no right yet."""
+        return not self._is_proven
+
     def get_buffer(self) -> memoryview:
         """Buffer for the next read: frames are parsed as they arrive, so none needs a buffer of its own."""
         return self.backpressure.read_buffer
 
     def buffer_updated(self, count: int) -> None:
         """The next `count` bytes from the client are in the shared buffer."""
-        data = bytes(SCRATCH[:count])
-        if count > MAX_SINGLE_BYTES or not self._receive_single(data):
-            self.on_data(data)
+        taken = 0
+        if count >= MIN_PIECES_BYTES:
+            taken, signals = self.engine.receive_pieces(SCRATCH[:count], self.clock.monotonic())
+            self._handle(signals)
+        self.on_data(bytes(SCRATCH[taken:count]))
 
     def _receive_single(self, data: bytes) -> bool:
         """Handle a read that is one event like the last one; False, and nothing has changed, if it is anything else."""
@@ -151,6 +160,8 @@ class AmqpConnection:
 
     def on_data(self, data: bytes) -> None:
         """Bytes from the client."""
+        if len(data) <= MAX_SINGLE_BYTES and self._receive_single(data):
+            return
         self._handle(self.engine.receive_data(data, self.clock.monotonic()))
         self.flush()
         self.backpressure.on_read()
@@ -309,7 +320,7 @@ class AmqpConnection:
         """Condition and description of a refusal."""
         namespace = "" if self._caller is None else self._caller.namespace.name
         REFUSALS.write(log, "an AMQP request", refusal, namespace=namespace, hub=entity, peer=self.wire.peer)
-        return row_of(refusal).condition, tracked(refusal.text(), namespace, entity, self.clock.now_ms())
+        return row_of(refusal).condition, with_tracking(refusal.text(), namespace, entity, self.clock.now_ms())
 
     def links(self) -> Iterator[Link]:
         """Every link of the connection."""
@@ -369,12 +380,9 @@ class AmqpConnection:
 
     def _on_attach(self, signal: AttachRequested) -> None:
         self._count_unproven()
-        try:
-            self._attach(signal.link, signal.attach)
-        except LogOpening as opening:
-            self._attach_later(opening, signal.link, signal.attach)
+        WaitingAttach(self, signal.link, signal.attach).run()
 
-    def _attach(self, link: Link, attach: Attach) -> None:
+    def attach(self, link: Link, attach: Attach) -> None:
         """Answer an attach; raises LogOpening, and has done nothing, if it needs a log that is being opened."""
         if self._links is None:
             return  # the connection was refused, and is closing
@@ -383,43 +391,11 @@ class AmqpConnection:
         except LogOpening:
             raise
         except Refusal as refusal:
-            self._refuse(link, attach, refusal)
+            self.refuse(link, attach, refusal)
 
-    def _refuse(self, link: Link, attach: Attach, refusal: Refusal) -> None:
+    def refuse(self, link: Link, attach: Attach, refusal: Refusal) -> None:
+        """Answer an attach with a refusal."""
         link.refuse(*self.explain(refusal, entity_of(attach)))
-
-    def _attach_later(self, opening: LogOpening, link: Link, attach: Attach, until: float | None = None) -> None:
-        """Answer an attach when the log of its partition is open; other links of the connection continue.
-
-        On a cluster an attach waits several times: for the end of the partition, and for the reader's place. All of it
-        together takes no longer than one wait.
-        """
-        deadline = self.clock.monotonic() + MAX_OPENING_WAIT_S if until is None else until
-
-        def on_done() -> None:
-            link.context = None
-            try:
-                self._attach(link, attach)
-            except LogOpening as refusal:
-                if not refusal.is_same(opening) and self.clock.monotonic() < deadline:
-                    self._attach_later(refusal, link, attach, deadline)
-                else:
-                    self._refuse(link, attach, refusal)
-                self.flush_soon()
-                return
-            handler = _handler_of(link)
-            if handler is not None:
-                # The peer may have given credit meanwhile.
-                handler.on_flow()
-            self.flush_soon()
-
-        try:
-            now = self.clock.monotonic()
-            waiting = opening.wait(on_done, now, max_wait_s=deadline - now)
-        except LogOpening as refusal:
-            self._refuse(link, attach, refusal)
-        else:
-            link.context = WaitingLink(waiting)
 
     def _count_unproven(self) -> None:
         if self._is_proven:

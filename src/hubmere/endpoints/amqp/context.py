@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from hubmere.broker import Broker, Coalescer
 from hubmere.endpoints.amqp.errors import RecentlyBusy
-from hubmere.endpoints.amqp.idempotence import Producers
-from hubmere.endpoints.amqp.read_link import RetainedBytes
+from hubmere.endpoints.amqp.links.idempotence import Producers
+from hubmere.endpoints.amqp.links.read_link import RetainedBytes
 from hubmere.endpoints.memory import MemoryBudget
 from hubmere.model.clock import Clock
 from hubmere.translate import DecodedCache

@@ -4,8 +4,8 @@ from hubmere.broker import Broker, Coalescer
 from hubmere.endpoints.amqp.connection import AmqpConnection
 from hubmere.endpoints.amqp.context import AmqpContext
 from hubmere.endpoints.amqp.errors import RecentlyBusy
-from hubmere.endpoints.amqp.idempotence import Producers
-from hubmere.endpoints.amqp.read_link import RetainedBytes
+from hubmere.endpoints.amqp.links.idempotence import Producers
+from hubmere.endpoints.amqp.links.read_link import RetainedBytes
 from hubmere.endpoints.coalescing import build_coalescer
 from hubmere.endpoints.memory import MemoryBudget
 from hubmere.model.addresses import Addresses

@@ -120,13 +120,16 @@ TABLE: Mapping[type[Refusal], Row] = {
     errors.ProducerFenced: Row(Condition.PRODUCER_EPOCH_STOLEN, 410),
     errors.SequenceGap: Row(Condition.OUT_OF_ORDER_SEQUENCE, 400),
     errors.TransactionRefused: Row(Condition.NOT_ALLOWED, 400),
+    errors.TransactionAbortable: Row(Condition.NOT_ALLOWED, 400),
     # Disk problems are temporary, so clients retry.
     errors.StorageRefusal: _BUSY,
     errors.StorageFull: _BUSY,
     errors.PartitionOffline: _BUSY,
     errors.ClusterBusy: _BUSY,
+    errors.ClusterOutcomeUnknown: _BUSY,
     errors.HubDamaged: _BUSY,
     errors.PartitionOpening: _BUSY,
+    errors.ColdUnreadable: _BUSY,
     errors.CorruptBatch: Row(Condition.INTERNAL_ERROR, 500),
     errors.InvalidBatch: Row(Condition.DECODE_ERROR, 400),
     errors.UndecodableMessage: Row(Condition.DECODE_ERROR, 400),
@@ -139,7 +142,7 @@ def row_of(refusal: Refusal) -> Row:
     return next(TABLE[kind] for kind in type(refusal).__mro__ if kind in TABLE)
 
 
-def tracked(text: str, namespace: str, entity: str, now_ms: int) -> str:
+def with_tracking(text: str, namespace: str, entity: str, now_ms: int) -> str:
     """A description with the tracking part of the service, by which a client's log is found (reference: AMQP 5.6).
 
     `entity` is the `entity_name` of a hub or of a part of one, or empty.
@@ -193,6 +196,6 @@ _BUSY_SECONDS = 0.5
 _TEMPORARY = (errors.ServerBusy, errors.StorageRefusal)
 
 
-def rejected(condition: Condition, description: str) -> Rejected:
+def rejection(condition: Condition, description: str) -> Rejected:
     """The outcome of a delivery that is not accepted."""
     return Rejected(Error(condition, description))

@@ -7,8 +7,8 @@ token on the claims node before they ask (reference: AMQP 3). Keys and types of 
 from collections.abc import Callable, Mapping
 
 from hubmere.broker import BearerToken, Caller, Credential, KeysPending, LogOpening, SharedAccessSignature, Waiting
-from hubmere.endpoints.amqp.errors import row_of, tracked
-from hubmere.endpoints.amqp.service_links import PendingAnswer, Reply, reply_to, text_property
+from hubmere.endpoints.amqp.errors import row_of, with_tracking
+from hubmere.endpoints.amqp.links.service_links import PendingAnswer, Reply, reply_to, text_property
 from hubmere.model.clock import Clock
 from hubmere.model.errors import NotSupported, Refusal, Unauthorized
 from hubmere.wire.amqp import array_of
@@ -131,7 +131,7 @@ class ManagementNode:
     def _refusal(self, request: Message, refusal: Refusal) -> Message:
         row = row_of(refusal)
         hub = (request.application_properties or {}).get("name")
-        text = tracked(
+        text = with_tracking(
             refusal.text(), self._caller.namespace.name, hub if isinstance(hub, str) else "", self._clock.now_ms()
         )
         status = 401 if isinstance(refusal, Unauthorized) else row.status

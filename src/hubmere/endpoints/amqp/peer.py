@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from hubmere.broker import display_text
 from hubmere.endpoints.amqp.errors import entity_name
-from hubmere.endpoints.amqp.link_addresses import HubAddress, parse_address
+from hubmere.endpoints.amqp.links.link_addresses import HubAddress, parse_address
 from hubmere.model.errors import Refusal
 from hubmere.wire.amqp.codec.performatives import ROLE_RECEIVER, Attach, Source, Target
 from hubmere.wire.amqp.codec.types import Value

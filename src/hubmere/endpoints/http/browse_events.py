@@ -108,6 +108,7 @@ def _page_json(hub: HubView, peek: Peek, limit: int) -> dict[str, object]:
             limit,
             on_unreadable=partial(hub.report_unreadable, peek.partition.number),
             offsets_are_sequences=peek.partition.offsets_are_sequences,
+            offsets=chunk.offsets,
         )
         next_sequence = found[-1].sequence + 1 if len(found) == limit else chunk.next_sequence
     state = peek.partition.state

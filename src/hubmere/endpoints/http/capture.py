@@ -6,16 +6,18 @@ used for this request, and with TLS if the request used TLS, so the job can reac
 
 import json
 import logging
+from base64 import b64encode
+from dataclasses import replace
 
 from starlette.responses import Response
 
-from hubmere.broker import NewFile
+from hubmere.broker import NewFile, blob_storage
 from hubmere.endpoints.http.arm.capture_models import ProgressBody, file_json, plan_json
 from hubmere.endpoints.http.arm.models import parse_body
 from hubmere.endpoints.http.arm.request import json_response
 from hubmere.endpoints.http.context import await_change
 from hubmere.endpoints.http.request import Request, Routes
-from hubmere.model.capture import PLAN_PATH, PROGRESS_PATH
+from hubmere.model.capture.targets import PLAN_PATH, PROGRESS_PATH, CapturePlace
 from hubmere.model.errors import NotSupported
 
 log = logging.getLogger("hubmere.capture")
@@ -32,8 +34,9 @@ async def get_plan(request: Request) -> Response:
     request.sign_in_admin()
     bootstrap, security = _kafka_endpoint(request)
     broker, addresses = request.context.broker, request.context.addresses
+    hubs = [replace(hub, place=await _with_credentials(request, hub.place)) for hub in broker.captures.plan()]
     shape = plan_json(
-        broker.captures.plan(),
+        hubs,
         addresses,
         broker.access.capture_credential,
         bootstrap=bootstrap,
@@ -50,11 +53,29 @@ async def report_progress(request: Request) -> Response:
     context, hubs = request.context, [hub.value() for hub in body.hubs]
     now, now_ms = context.clock.monotonic(), context.clock.now_ms()
     files = await await_change(
-        lambda done: context.broker.captures.record_report(body.job.value(), hubs, now=now, now_ms=now_ms, done=done)
+        lambda on_done: context.broker.captures.record_report(
+            body.job.value(), hubs, now=now, now_ms=now_ms, on_done=on_done
+        )
     )
     for file in files:
         _log_file(file)
     return Response(b"", 204)
+
+
+async def _with_credentials(request: Request, place: CapturePlace) -> CapturePlace:
+    """A place with all that the job needs to write there: for the node's own storage account, its address and a key.
+
+    The container is created, so that Capture into the node needs no other step.
+    """
+    if not place.is_own_storage:
+        return place
+    context, (account, container) = request.context, place.container
+    storage, now_ms = context.broker.blob_accounts, context.clock.now_ms()
+    await await_change(lambda done: storage.ensure_container(account, container, now_ms, done))
+    endpoint = f"{request.scope['scheme']}://{request.host or context.addresses.host}/{account}"
+    key = b64encode(storage.keys.of(account)[blob_storage.StorageKeyName.KEY1]).decode()
+    trust = {"ca_file": context.addresses.ca_file} if context.addresses.ca_file else {}
+    return replace(place, options={"endpoint": endpoint, "account_key": key, **trust})
 
 
 def _kafka_endpoint(request: Request) -> tuple[str, str]:

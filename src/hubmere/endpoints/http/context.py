@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, MutableMapp
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from hubmere.broker import Actor, Broker, Caller, Coalescer, Done, KeysPending, Principal
+from hubmere.broker import Actor, AuditLine, AuditLog, Broker, Caller, Coalescer, KeysPending, OnDone, Principal
 from hubmere.endpoints.http import authorization as authorization_header
 from hubmere.endpoints.http.errors import MalformedRequest, OutOfMemory, RequestTooLarge, Tracking
 from hubmere.endpoints.memory import MemoryBudget
@@ -121,11 +121,11 @@ def _hub_in(path: Sequence[str]) -> str:
     return path[0]
 
 
-async def await_change(change: Callable[[Done], T]) -> T:
+async def await_change(change: Callable[[OnDone], T]) -> T:
     """Start a change and wait until it is durable; raises the refusal."""
     waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def done(refusal: Refusal | None) -> None:
+    def on_done(refusal: Refusal | None) -> None:
         if waiting.done():
             return
         if refusal is None:
@@ -133,9 +133,27 @@ async def await_change(change: Callable[[Done], T]) -> T:
         else:
             waiting.set_exception(refusal)
 
-    result = change(done)
+    result = change(on_done)
     await waiting
     return result
+
+
+async def await_audit(audit: AuditLog) -> None:
+    """Wait until the audit lines of all changes so far are written; responses about them are sent after that."""
+    if not audit.is_written:
+        await _call_back(audit.when_written)
+
+
+async def await_audit_lines(audit: AuditLog) -> list[AuditLine]:
+    """The latest audit lines, also of earlier runs of the node."""
+    await _call_back(audit.load)
+    return audit.latest()
+
+
+async def _call_back(start: Callable[[Callable[[], None]], None]) -> None:
+    waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    start(lambda: None if waiting.done() else waiting.set_result(None))
+    await waiting
 
 
 class PendingResult(Generic[T]):

@@ -25,7 +25,7 @@ RETRY_AFTER_SECONDS = 4
 _GATEWAY = "G0"
 
 # Characters that XML 1.0 cannot represent even when escaped; a path or a name may contain them.
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_NOT_XML = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
 # --- refusals of the HTTP endpoint ------------------------------------------------------------------------------------
@@ -245,8 +245,8 @@ class Tracking:
 
 def xml_text(text: str) -> str:
     """Text escaped for the content of an XML element."""
-    # `xml.sax.saxutils` has the same, and loads an HTTP client.
-    return _NOT_XML.sub("\ufffd", text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    # `xml.sax.saxutils` has the same, and loads an HTTP client. `re` keeps the compiled pattern, which takes 5 ms.
+    return re.sub(_NOT_XML, "\ufffd", text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def full_text(refusal: Refusal, tracking: Tracking) -> str:

@@ -9,17 +9,19 @@ answers `/health` with 503.
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 from starlette.responses import Response
 
 from hubmere.broker import CLUSTER_CONDITION, Broker, ConditionSeverity, HubView
 from hubmere.endpoints.http.errors import JSON_TYPE
 from hubmere.endpoints.http.request import Request
-from hubmere.model.damage import DamagedRange
+from hubmere.model.monitoring.damage import DamagedRange
 
 # Enough to see what they have in common. The response has the full count.
 _MAX_LISTED_PARTITIONS = 100
 _MAX_LISTED_RANGES = 100
+_MAX_LISTED_GATEWAYS = 100
 _UNAVAILABLE = 503
 
 
@@ -58,8 +60,32 @@ async def get_ready(request: Request) -> Response:
             "damagedRangeCount": len(damaged),
             "damagedRanges": damaged[:_MAX_LISTED_RANGES],
             "conditions": conditions,
+            **_gateways(broker),
         }
     )
+
+
+def _gateways(broker: Broker) -> dict[str, object]:
+    """The gateways of the cluster; nothing on a single node."""
+    found = [
+        {
+            "address": each.address,
+            "version": each.version,
+            "roles": list(each.roles),
+            "connections": each.connections,
+            "controlLogLag": each.lag,
+            "silentSeconds": None if each.silent_s is None else round(each.silent_s, 1),
+            "isThis": each.is_self,
+            "isGone": each.is_gone,
+            "lastSeen": None if each.last_seen_ms is None else _utc(each.last_seen_ms),
+        }
+        for each in broker.gateways()
+    ]
+    return {"gatewayCount": len(found), "gateways": found[:_MAX_LISTED_GATEWAYS]} if found else {}
+
+
+def _utc(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _hubs(broker: Broker) -> list[HubView]:

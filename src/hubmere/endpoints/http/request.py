@@ -18,7 +18,7 @@ from hubmere.endpoints.http.context import (
 )
 from hubmere.endpoints.http.errors import MalformedRequest
 from hubmere.model.errors import InvalidArgument
-from hubmere.model.roles import Control
+from hubmere.model.security.roles import Control
 
 if TYPE_CHECKING:
     from starlette.responses import Response

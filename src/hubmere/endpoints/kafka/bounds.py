@@ -75,10 +75,10 @@ COUNTS: Final[Mapping[int, Count]] = {
 
 def with_bounds(handlers: Mapping[int, Handler]) -> dict[int, Handler]:
     """The same handlers with a check of the number of entries."""
-    return {key: _bounded(handler, COUNTS[key]) if key in COUNTS else handler for key, handler in handlers.items()}
+    return {key: _with_bound(handler, COUNTS[key]) if key in COUNTS else handler for key, handler in handlers.items()}
 
 
-def _bounded(handler: Handler, count: Count) -> Handler:
+def _with_bound(handler: Handler, count: Count) -> Handler:
     def handle(session: KafkaSession, request: Request) -> None:
         entries = count(request.body)
         if entries > MAX_ENTRIES:

@@ -1,25 +1,23 @@
-"""The Kafka endpoint of a node: the table of handlers, the session of each connection, and the coordinators' timer.
+"""The Kafka endpoint of a node: the table of handlers, which is the list of served APIs, and the connections' sessions.
 
-APIs without a handler in the table are not advertised. The timer fires at the next deadline of the coordinators:
+APIs without a handler in the table are not advertised. A timer fires at the next deadline of the coordinators:
 sessions, rebalances, transactions.
 """
 
 import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hubmere.broker import Broker, ConsumerGroupConfig
 from hubmere.endpoints.kafka import positions, sasl, transactions
 from hubmere.endpoints.kafka.admin import config_requests, inspection, metadata
 from hubmere.endpoints.kafka.admin import topics as admin
+from hubmere.endpoints.kafka.admin.served_versions import served_versions
 from hubmere.endpoints.kafka.bounds import with_bounds
 from hubmere.endpoints.kafka.fetch import fetch
 from hubmere.endpoints.kafka.fetch.deadlines import SharedDeadlines
-from hubmere.endpoints.kafka.forward import consumer_groups as forward_groups
-from hubmere.endpoints.kafka.forward import handlers as forward
-from hubmere.endpoints.kafka.forward import transactions as forward_transactions
-from hubmere.endpoints.kafka.forward.port import Coordination
+from hubmere.endpoints.kafka.fetch.wake_ups import WakeUps
 from hubmere.endpoints.kafka.groups import classic as groups
 from hubmere.endpoints.kafka.groups import consumer as kafka_consumer_groups
 from hubmere.endpoints.kafka.groups import offsets
@@ -35,10 +33,12 @@ from hubmere.endpoints.memory import MemoryBudget
 from hubmere.endpoints.stream import Timer
 from hubmere.model.addresses import Addresses
 from hubmere.model.clock import Clock
-from hubmere.wire.kafka.connection import ServedApis
-from hubmere.wire.kafka.messages import APIS
 from hubmere.wire.kafka.messages.metadata import API_VERSIONS
 from hubmere.wire.kafka.messages.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE
+from hubmere.wire.kafka.served_apis import ServedApis
+
+if TYPE_CHECKING:
+    from hubmere.endpoints.kafka.forward.port import Coordination
 
 log = logging.getLogger("hubmere.kafka")
 
@@ -64,11 +64,15 @@ _SIGN_IN_HANDLERS: Final[Mapping[int, Handler]] = {**_SASL, API_VERSIONS.key: me
 HANDLERS: Final[Mapping[int, Handler]] = with_bounds({**_SIGN_IN_HANDLERS, **_HANDLERS})
 
 
-def gateway_handlers() -> tuple[Mapping[int, Handler], Mapping[int, Handler]]:
+def gateway_handlers(transaction_version: int) -> tuple[Mapping[int, Handler], Mapping[int, Handler]]:
     """The handlers of a gateway, for all requests and for those before sign-in."""
-    served = {**_HANDLERS, **forward.HANDLERS, **forward_groups.HANDLERS, **forward_transactions.HANDLERS}
+    # A node with its own storage does not need them.
+    from hubmere.endpoints.kafka.forward import consumer_groups, handlers
+    from hubmere.endpoints.kafka.forward import transactions as forwarded_transactions
+
+    served = {**_HANDLERS, **handlers.HANDLERS, **consumer_groups.HANDLERS, **forwarded_transactions.HANDLERS}
     keys = (API_VERSIONS.key, *_SASL, *served)
-    sign_in = {**_SASL, API_VERSIONS.key: metadata.api_versions(keys)}
+    sign_in = {**_SASL, API_VERSIONS.key: metadata.api_versions(keys, transaction_version)}
     return with_bounds({**sign_in, **served}), sign_in
 
 
@@ -86,10 +90,12 @@ class KafkaEndpoint:
         auto_create_hubs: bool,
         consumer_groups: ConsumerGroupConfig | None = None,
         memory: MemoryBudget | None = None,
-        coordination: Coordination | None = None,
+        coordination: "Coordination | None" = None,
     ) -> None:
         """`coordination` is given to a gateway, which passes groups and positions on."""
-        handlers, sign_in_handlers = (HANDLERS, _SIGN_IN_HANDLERS) if coordination is None else gateway_handlers()
+        version = 0 if coordination is None else coordination.transaction_version
+        own = (HANDLERS, _SIGN_IN_HANDLERS)
+        handlers, sign_in_handlers = own if coordination is None else gateway_handlers(version)
         self._tasks: set[asyncio.Task[None]] = set()
         self._clock = clock
         self._coordinators = broker.coordinators
@@ -102,7 +108,7 @@ class KafkaEndpoint:
             clock=clock,
             addresses=addresses,
             memory=memory or MemoryBudget(),
-            served=ServedApis({key: APIS[key].versions for key in handlers}),
+            served=ServedApis(served_versions(handlers, version)),
             handlers=handlers,
             sign_in_handlers=sign_in_handlers,
             coordination=coordination,
@@ -114,6 +120,7 @@ class KafkaEndpoint:
             slices=Slices(),
             group_replies=GroupReplies(self._loop.call_soon),
             fetch_deadlines=SharedDeadlines(self._loop.call_at, self._loop.call_soon),
+            fetch_wake_ups=WakeUps(self._loop.call_soon),
             run_coalescer=build_run_coalescer(clock, self._loop.call_soon),
             watch_deadlines=self._watch_deadlines,
         )

@@ -78,13 +78,17 @@ TABLE: Mapping[type[Refusal], ErrorCode] = {
     errors.ProducerFenced: _E.INVALID_PRODUCER_EPOCH,
     errors.SequenceGap: _E.OUT_OF_ORDER_SEQUENCE_NUMBER,
     errors.TransactionRefused: _E.INVALID_TXN_STATE,
+    errors.TransactionAbortable: _E.TRANSACTION_ABORTABLE,
     errors.StorageRefusal: _E.KAFKA_STORAGE_ERROR,
     errors.StorageFull: _E.KAFKA_STORAGE_ERROR,
     errors.PartitionOffline: _E.KAFKA_STORAGE_ERROR,
     errors.ClusterBusy: _E.NOT_ENOUGH_REPLICAS,
+    # NOT_ENOUGH_REPLICAS tells an idempotent producer that nothing was appended: it may build other batches.
+    errors.ClusterOutcomeUnknown: _E.REQUEST_TIMED_OUT,
     errors.HubDamaged: _E.KAFKA_STORAGE_ERROR,
     # Clients refresh their metadata and retry, as while Kafka elects a leader.
     errors.PartitionOpening: _E.NOT_LEADER_OR_FOLLOWER,
+    errors.ColdUnreadable: _E.KAFKA_STORAGE_ERROR,
     errors.CorruptBatch: _E.CORRUPT_MESSAGE,
     errors.InvalidBatch: _E.INVALID_RECORD,
     errors.UndecodableMessage: _E.INVALID_RECORD,

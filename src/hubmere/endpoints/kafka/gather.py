@@ -21,12 +21,12 @@ class Gather(Generic[T]):
 
     __slots__ = ("_done", "_missing", "_parts")
 
-    def __init__(self, count: int, done: Callable[[list[T]], None]) -> None:
+    def __init__(self, count: int, on_done: Callable[[list[T]], None]) -> None:
         self._parts: dict[int, T] = {}
         self._missing = count
-        self._done = done
+        self._done = on_done
         if not count:
-            done([])
+            on_done([])
 
     def put(self, index: int, part: T) -> None:
         """Add one part."""

@@ -3,17 +3,27 @@
 Only a search by a producer's timestamp decodes a batch, and only the one that contains the result.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from hubmere.broker import PartitionView, leader_epoch_refusal
 from hubmere.endpoints.kafka.errors import code_of
-from hubmere.endpoints.kafka.fetch.fetch import READ_COMMITTED
+from hubmere.endpoints.kafka.fetch.fetch import READ_COMMITTED, reads_log_alone
 from hubmere.endpoints.kafka.gather import duplicates_of
 from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.endpoints.kafka.shared import Handler
-from hubmere.endpoints.kafka.slices import Steps, Wait, WaitingSteps, encode_part, in_slices, open_ahead, until_open
+from hubmere.endpoints.kafka.slices import (
+    Steps,
+    Wait,
+    WaitingSteps,
+    encode_part,
+    in_slices,
+    open_ahead,
+    until_known,
+    until_open,
+)
 from hubmere.model.errors import Refusal
 from hubmere.model.position import Position
 from hubmere.records.header import read_header, split_batches
@@ -56,7 +66,8 @@ def list_offsets(session: KafkaSession, request: Request) -> WaitingSteps:
             if (topic.name, part.index) in duplicates:
                 partitions.append(_duplicate(part.index))
             else:
-                found = yield from _list_offset(session, topic.name, part, committed_only=committed_only)
+                view_of = partial(_view, session, topic.name, stored_only=reads_log_alone(request))
+                found = yield from _list_offset(session, topic.name, part, view_of, committed_only=committed_only)
                 partitions.append(found)
             yield None
         topics.append(encode_part(request, ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions))))
@@ -76,15 +87,27 @@ def _duplicate(index: int) -> ListOffsetsPartitionResponse:
     )
 
 
+def _view(session: KafkaSession, topic: str, index: int, *, stored_only: bool) -> PartitionView:
+    view = session.caller.readable(topic, session.now_s).require_partition(index)
+    return view.stored if stored_only else view
+
+
 def _list_offset(
-    session: KafkaSession, topic: str, partition: ListOffsetsPartition, *, committed_only: bool
+    session: KafkaSession,
+    topic: str,
+    partition: ListOffsetsPartition,
+    view_of: Callable[[int], PartitionView],
+    *,
+    committed_only: bool,
 ) -> Generator[Wait | None, None, ListOffsetsPartitionResponse]:
     try:
-        view = session.caller.readable(topic, session.now_s).require_partition(partition.index)
+        view = view_of(partition.index)
         yield from until_open(view)
         epoch = view.leader_epoch
         code = _check_epoch(partition.current_leader_epoch, epoch)
-        offset, time_ms = _NONE if code else _find_offset(view, partition.timestamp_ms, committed_only=committed_only)
+        offset, time_ms = _NONE
+        if not code:
+            offset, time_ms = yield from _find_offset(view, partition.timestamp_ms, committed_only=committed_only)
         end = -1 if code else _end_after_bytes(view, partition, committed_only=committed_only)
     except Refusal as refusal:
         session.log_refusal("a Kafka request for offsets", refusal, topic)
@@ -116,20 +139,28 @@ def _check_epoch(asked: int, current: int) -> ErrorCode:
     return ErrorCode.NONE if refusal is None else code_of(refusal)
 
 
-def _find_offset(view: PartitionView, wanted_ms: int, *, committed_only: bool) -> tuple[int, int]:
+def _find_offset(
+    view: PartitionView, wanted_ms: int, *, committed_only: bool
+) -> Generator[Wait | None, None, tuple[int, int]]:
     """Offset and time of the first event at or after a time, or of one of the ends."""
     state = view.state
     end = state.last_stable if committed_only else state.committed
     if wanted_ms == LATEST_TIMESTAMP:
         return end, -1
     if wanted_ms == EARLIEST_TIMESTAMP:
-        return state.log_start, -1
+        yield from until_known(view, lambda each: each.require_found(Position.first()))
+        return view.state.log_start, -1
     if wanted_ms == MAX_TIMESTAMP:
         wanted_ms = state.last_enqueued_ms
     if wanted_ms < 0:
         return _NONE
-    found = view.find(Position.time(wanted_ms, inclusive=True))
-    return (found, _time_of(view, found)) if found < end else _NONE
+    position = Position.time(wanted_ms, inclusive=True)
+    yield from until_known(view, lambda each: each.require_found(position))
+    found = view.find(position)
+    if found >= end:
+        return _NONE
+    yield from until_known(view, lambda each: each.require_loaded(found))
+    return found, _time_of(view, found)
 
 
 def _time_of(view: PartitionView, offset: int) -> int:

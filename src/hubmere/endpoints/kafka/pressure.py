@@ -37,6 +37,11 @@ class BackPressure:
         self.uncommitted_bytes = 0
 
     @property
+    def is_none(self) -> bool:
+        """Whether nothing waits for a commit, and the client is not over its quota."""
+        return not (self.uncommitted_bytes or self.is_slicing or self._throttled_until)
+
+    @property
     def is_low(self) -> bool:
         """Whether few publications wait for their commit."""
         return self.uncommitted_bytes < _GATHERED_BYTES
@@ -63,6 +68,11 @@ class BackPressure:
         self._throttled_until = until
         self.is_check_due = True
         return True
+
+    def end_throttle(self, until: float) -> None:
+        """The timer for this time has fired, which may be a millisecond early; a later time stays in force."""
+        if until >= self._throttled_until:
+            self._throttled_until = 0.0
 
     def is_over(self, engine: ServerConnection, writer: ResponseWriter, wire: Wire, clock: Clock) -> bool:
         """Whether a limit is reached."""

@@ -21,9 +21,9 @@ from hubmere.broker import (
     SharedKey,
 )
 from hubmere.endpoints.kafka.session import KafkaSession, log
-from hubmere.model.connection_string import ConnectionString
 from hubmere.model.errors import InvalidArgument, MalformedToken, Refusal
 from hubmere.model.names import fold
+from hubmere.model.security.connection_string import ConnectionString
 from hubmere.wire.kafka.connection import BARE_TOKEN_VERSION, Request
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.sasl import (

@@ -9,6 +9,7 @@ responses to its earlier requests.
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from hubmere.broker import Caller, ConnectionView, Judge, Principal, Waiting
@@ -22,6 +23,9 @@ from hubmere.endpoints.memory import UNCOUNTED_BYTES, Account
 from hubmere.endpoints.stream import SCRATCH, Timer, Wire
 from hubmere.model.errors import Refusal
 from hubmere.wire.kafka.connection import BrokenStream, Request, ServerConnection
+from hubmere.wire.kafka.messages.groups import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
+from hubmere.wire.kafka.messages.offsets import FIND_COORDINATOR
+from hubmere.wire.kafka.messages.sasl import SASL_HANDSHAKE
 from hubmere.wire.kafka.primitives import Buffer
 
 if TYPE_CHECKING:
@@ -39,6 +43,10 @@ _REQUEST_SLACK_BYTES = 64 * 1024
 # The rest of a request is read directly into its frame if it is at least this long. Less is read together with what
 # follows it: copying so few bytes costs less than one more system call.
 DIRECT_READ_BYTES = 32 * 1024
+# Requests that are followed by others of their kind, and that many clients send at once: a member joins a group.
+_PATIENT = frozenset(
+    api.key for api in (FIND_COORDINATOR, JOIN_GROUP, SYNC_GROUP, LEAVE_GROUP, HEARTBEAT, SASL_HANDSHAKE)
+)
 T = TypeVar("T")
 
 
@@ -61,6 +69,7 @@ class KafkaSession(SessionClient):
         "_queue",
         "_timer",
         "_writer",
+        "can_wait",
         "cleanups",
         "client_id",
         "fetch_sessions",
@@ -91,6 +100,9 @@ class KafkaSession(SessionClient):
         self.cleanups: dict[Callable[[], None], None] = {}
         # The names under which requests of this connection are passed on to a cluster.
         self.forwarded: set[str] = set()
+        # Whether other connections are served first when there is too much work: it signs in, or its last request was
+        # one of a group's member.
+        self.can_wait = True
         # Whether the connection is gone: nobody reads a response.
         self.is_lost = False
         self.pressure = BackPressure()
@@ -139,14 +151,15 @@ class KafkaSession(SessionClient):
         if self._is_direct_read:
             self._receive(self.engine.read_buffer, count)
         else:
-            # A copy that can be changed: the log numbers and stamps batches in place.
-            data = bytearray(SCRATCH[:count])
-            if not (self._is_far_from_limits() and gather(self, data)):
-                self.on_data(data)
+            self.on_data(SCRATCH[:count])
 
-    def on_data(self, data: bytes | bytearray) -> None:
+    def on_data(self, data: bytes | memoryview) -> None:
         """As `buffer_updated`, for bytes from another buffer."""
-        self._receive(self.engine.receive_data, data)
+        # A copy that can be changed: the log numbers and stamps batches in place.
+        copied = bytearray(data)
+        engine = self.engine
+        if not (engine.knows_runs and self._is_far_from_limits(engine) and gather(self, engine, copied)):
+            self._receive(engine.receive_data, copied)
 
     def _receive(self, read: Callable[[T], list[Request]], argument: T) -> None:
         if self.is_closing:
@@ -170,10 +183,10 @@ class KafkaSession(SessionClient):
             if self.engine.is_waiting:
                 self._account.wait(self._on_memory)
 
-    def _is_far_from_limits(self) -> bool:
+    def _is_far_from_limits(self, engine: ServerConnection) -> bool:
         """Whether requests may be gathered, without a check of the limits."""
         is_free = not (self.is_closing or self._is_paused or self._is_waiting or self._queue)
-        return is_free and self.pressure.is_low and self.engine.in_flight < MAX_GATHERED_IN_FLIGHT
+        return is_free and self.pressure.is_low and engine.in_flight < MAX_GATHERED_IN_FLIGHT
 
     def handle(self, request: Request) -> None:
         """Handle a request that was gathered, in a turn that has started."""
@@ -198,7 +211,9 @@ class KafkaSession(SessionClient):
             self._flush_soon()
 
     def _handle(self, request: Request) -> None:
-        handler = self._handlers.get(request.api.key)
+        key = request.api.key
+        handler = self._handlers.get(key)
+        self.can_wait = key in _PATIENT
         if handler is None:
             self.disconnect(f"{request!r} before sign-in")
         else:
@@ -309,14 +324,18 @@ class KafkaSession(SessionClient):
         if self.is_lost:
             return
         engine, wire = self.engine, self.wire
-        engine.respond_frames(request, frames)
-        if self._is_in_turn:
-            return
-        if self._is_paused or self._account.held_bytes or self.writer.has_backlog:
-            self._flush()
-            return
-        for part in engine.data_to_send():
-            wire.write(part)
+        is_direct = not (self._is_in_turn or self._is_paused or self._account.held_bytes or self.writer.has_backlog)
+        if is_direct and engine.complete(request):
+            wire.write(frames)
+        else:
+            engine.respond_frames(request, frames)
+            if self._is_in_turn:
+                return
+            if not is_direct:
+                self._flush()
+                return
+            for part in engine.data_to_send():
+                wire.write(part)
         if not wire.is_writable:
             self._flush()
 
@@ -377,7 +396,11 @@ class KafkaSession(SessionClient):
         """Read nothing more for a while: the client is over its quota (KIP-219)."""
         until = self.now + seconds
         if seconds > 0 and self.pressure.throttle(until):
-            self.wire.call_at(until, self._resume_reading)
+            self.wire.call_at(until, partial(self._end_throttle, until))
+
+    def _end_throttle(self, until: float) -> None:
+        self.pressure.end_throttle(until)
+        self._resume_reading()
 
     def _is_over_limits(self) -> bool:
         return self.pressure.is_over(self.engine, self.writer, self.wire, self.shared.clock)
@@ -425,7 +448,14 @@ class KafkaSession(SessionClient):
     # --- writing ---
 
     def _flush(self) -> None:
-        self.writer.write(self.engine.data_to_send())
+        engine, writer = self.engine, self.writer
+        data = engine.data_to_send()
+        if data or writer.has_backlog:
+            writer.write(data)
+        if engine.is_small and not self._is_paused and self.pressure.is_none and writer.is_empty:
+            if self._account.held_bytes:
+                self._account.set(0)
+            return
         self._count_memory()
         if self._is_paused:
             self._resume_reading()

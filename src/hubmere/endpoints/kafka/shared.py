@@ -10,10 +10,13 @@ from hubmere.endpoints.kafka.slices import Slices
 from hubmere.endpoints.memory import MemoryBudget
 from hubmere.model.addresses import Addresses
 from hubmere.model.clock import Clock
-from hubmere.wire.kafka.connection import Request, ServedApis
+from hubmere.wire.kafka.connection import Request
+from hubmere.wire.kafka.served_apis import ServedApis
 
 if TYPE_CHECKING:
     from hubmere.endpoints.kafka.fetch.deadlines import SharedDeadlines
+    from hubmere.endpoints.kafka.fetch.responses import SharedFrame
+    from hubmere.endpoints.kafka.fetch.wake_ups import WakeUps
     from hubmere.endpoints.kafka.forward.port import Coordination
     from hubmere.endpoints.kafka.session import KafkaSession
 
@@ -42,7 +45,10 @@ class Shared:
     group_replies: GroupReplies
     run_coalescer: RunCoalescer
     fetch_deadlines: "SharedDeadlines"
+    fetch_wake_ups: "WakeUps"
     # Serves requests for groups, offsets and positions on a cluster; None if this node serves them itself.
     coordination: "Coordination | None"
     start_task: Callable[[Coroutine[None, None, None]], None]
+    # The last response to a reader at the end of a partition, which the next reader gets too.
+    tail_response: "SharedFrame | None" = None
     watch_deadlines: Callable[[], None]  # called after anything that may have set a deadline of a coordinator

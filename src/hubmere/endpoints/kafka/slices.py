@@ -39,6 +39,9 @@ T = TypeVar("T")
 # How long a request waits for leader epochs: enough for logs that are new, not for one that is being recovered.
 _MAX_EPOCH_WAIT_S: Final = 1.0
 
+# Waits for captured files: they are listed, a position is looked up, and events are loaded.
+_MAX_LOOKS: Final = 4
+
 # Entries of one slice: most take a few microseconds each, so that a slice takes about a millisecond.
 SLICE_ENTRIES: Final = 256
 # A slice of entries that take longer, as those that create hubs do, ends after this time.
@@ -78,7 +81,7 @@ def run_slice(steps: WaitingSteps) -> bool | Wait:
 
 def open_ahead(hub: HubView, partitions: Iterable[int]) -> Steps:
     """Begin to open all logs that a request needs, before it waits for the first of them."""
-    for number in hub.unopened(partitions):
+    for number in hub.unopened_partitions(partitions):
         hub.open_ahead(number)
         yield
 
@@ -92,6 +95,18 @@ def until_open(partition: PartitionView, max_wait_s: float = MAX_OPENING_WAIT_S)
         partition.require_open()
     except LogOpening as opening:
         yield Wait(opening, max_wait_s)
+
+
+def until_known(partition: PartitionView, look: Callable[[PartitionView], None]) -> WaitingSteps:
+    """Wait until captured files have told what `look` needs; it then raises why they cannot."""
+    for _ in range(_MAX_LOOKS):
+        try:
+            look(partition)
+        except LogOpening as opening:
+            yield Wait(opening, MAX_OPENING_WAIT_S)
+        else:
+            return
+    look(partition)
 
 
 def open_for_epochs(hub: HubView, partitions: Iterable[int]) -> WaitingSteps:

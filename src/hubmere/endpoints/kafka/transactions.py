@@ -131,7 +131,7 @@ def add_partitions_to_txn(session: KafkaSession, request: Request) -> WaitingSte
             yield None
         codes.append((topic.name, parts))
 
-    def done(refusal: Refusal | None) -> None:
+    def on_done(refusal: Refusal | None) -> None:
         failed = ErrorCode.NONE if refusal is None else _code(request, refusal)
         session.respond(request, _add_response(codes, failed))
 
@@ -144,10 +144,10 @@ def add_partitions_to_txn(session: KafkaSession, request: Request) -> WaitingSte
     producer = (body.producer_id, body.producer_epoch)
     try:
         session.coordinator.transactions.add_partitions(
-            body.transactional_id, producer, partitions, session.now, session.now_ms, done
+            body.transactional_id, producer, partitions, session.now, session.now_ms, on_done
         )
     except Refusal as refusal:
-        done(refusal)
+        on_done(refusal)
     session.shared.watch_deadlines()
 
 
@@ -182,7 +182,7 @@ def add_offsets_to_txn(session: KafkaSession, request: Request) -> None:
     """Add a group whose offsets are committed with the transaction."""
     body: AddOffsetsToTxnRequest = request.body
 
-    def done(refusal: Refusal | None) -> None:
+    def on_done(refusal: Refusal | None) -> None:
         code = ErrorCode.NONE if refusal is None else _code(request, refusal)
         session.respond(request, AddOffsetsToTxnResponse(error_code=code))
 
@@ -190,10 +190,10 @@ def add_offsets_to_txn(session: KafkaSession, request: Request) -> None:
     try:
         require_group(session, body.group_id)
         session.coordinator.transactions.add_group(
-            body.transactional_id, producer, body.group_id, session.now, session.now_ms, done
+            body.transactional_id, producer, body.group_id, session.now, session.now_ms, on_done
         )
     except Refusal as refusal:
-        done(refusal)
+        on_done(refusal)
     session.shared.watch_deadlines()
 
 
@@ -210,7 +210,7 @@ def txn_offset_commit(session: KafkaSession, request: Request) -> Steps:
             yield
         codes.append((topic.name, parts))
 
-    def done(refusal: Refusal | None) -> None:
+    def on_done(refusal: Refusal | None) -> None:
         failed = ErrorCode.NONE if refusal is None else _code(request, refusal)
         session.respond(request, _offset_response(codes, failed))
 
@@ -222,10 +222,10 @@ def txn_offset_commit(session: KafkaSession, request: Request) -> Steps:
                 body.group_id, body.member_id, body.group_instance_id, body.generation_id, session.now
             )
         session.coordinator.transactions.commit_offsets(
-            body.transactional_id, producer, body.group_id, pending, session.now, session.now_ms, done
+            body.transactional_id, producer, body.group_id, pending, session.now, session.now_ms, on_done
         )
     except Refusal as refusal:
-        done(refusal)
+        on_done(refusal)
 
 
 def _check_offset(
@@ -269,7 +269,7 @@ def end_txn(session: KafkaSession, request: Request) -> None:
     """Commit or abort; answered when every partition has its marker."""
     body: EndTxnRequest = request.body
 
-    def done(refusal: Refusal | None) -> None:
+    def on_done(refusal: Refusal | None) -> None:
         code = ErrorCode.NONE if refusal is None else _code(request, refusal)
         session.respond(request, EndTxnResponse(error_code=code))
         session.shared.watch_deadlines()
@@ -277,10 +277,10 @@ def end_txn(session: KafkaSession, request: Request) -> None:
     producer = (body.producer_id, body.producer_epoch)
     try:
         session.coordinator.transactions.end(
-            body.transactional_id, producer, session.now, session.now_ms, done, commit=body.committed
+            body.transactional_id, producer, session.now, session.now_ms, on_done, commit=body.committed
         )
     except Refusal as refusal:
-        done(refusal)
+        on_done(refusal)
 
 
 # --- describing transactions -----------------------------------------------------------------------------------------

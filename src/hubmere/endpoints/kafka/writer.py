@@ -35,6 +35,15 @@ class ResponseWriter:
         """Whether responses wait for space in the socket."""
         return bool(self._backlog)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the socket has accepted everything."""
+        wire = self._wire
+        if self._backlog or not wire.is_writable or wire.unsent_bytes:
+            return False
+        self._pinned_bytes = 0
+        return True
+
     def write(self, data: Sequence[Buffer]) -> None:
         """Write responses, or queue them behind those that wait."""
         if self._backlog or (self._is_sliced and self.unsent_bytes > _TLS_SLICE_BYTES):

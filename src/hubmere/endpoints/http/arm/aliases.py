@@ -63,7 +63,7 @@ class AliasHandlers:
             await partners.pair(arm.namespace, name, partner, body.alternate_name, arm.actor)
         else:
             await await_change(
-                lambda done: arm.manager.pair(namespace, name, partner, body.alternate_name, arm.actor, done)
+                lambda on_done: arm.manager.pair(namespace, name, partner, body.alternate_name, arm.actor, on_done)
             )
 
     async def get_alias(self, request: Request) -> Response:
@@ -75,7 +75,7 @@ class AliasHandlers:
         """Delete a pairing that was broken."""
         arm = ArmRequest(request)
         path = (arm.namespace.name, request.names["alias"])
-        await await_change(lambda done: arm.manager.delete_alias(*path, arm.actor, done))
+        await await_change(lambda on_done: arm.manager.delete_alias(*path, arm.actor, on_done))
         return ok_response()
 
     async def break_pairing(self, request: Request) -> Response:
@@ -85,12 +85,14 @@ class AliasHandlers:
         if request.context.partners is not None and alias.is_replicating_away:
             await request.context.partners.break_pairing(alias, arm.actor)
         else:
-            await await_change(lambda done: arm.manager.break_pairing(alias.namespace, alias.name, arm.actor, done))
+            await await_change(
+                lambda on_done: arm.manager.break_pairing(alias.namespace, alias.name, arm.actor, on_done)
+            )
         return ok_response()
 
     async def fail_over(self, request: Request) -> Response:
         """Move the alias to the secondary, which is the namespace of this request."""
         arm = ArmRequest(request)
         path = (arm.namespace.name, request.names["alias"])
-        await await_change(lambda done: arm.manager.fail_over(*path, arm.actor, done))
+        await await_change(lambda on_done: arm.manager.fail_over(*path, arm.actor, on_done))
         return ok_response()

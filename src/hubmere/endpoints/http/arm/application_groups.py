@@ -43,7 +43,7 @@ class ApplicationGroupHandlers:
             is_enabled=properties.is_enabled is not False,
             policies=body.policies(),
         )
-        await await_change(lambda done: arm.manager.write_application_group(group, arm.actor, done))
+        await await_change(lambda on_done: arm.manager.write_application_group(group, arm.actor, on_done))
         return json_response(arm.serializer.application_group(arm.namespace, group))
 
     async def get_application_group(self, request: Request) -> Response:
@@ -56,5 +56,5 @@ class ApplicationGroupHandlers:
         arm = ArmRequest(request)
         return await delete_response(
             arm.planned.find_application_group(arm.namespace.name, request.names["group"]),
-            lambda group, done: arm.manager.delete_application_group(group, arm.actor, done),
+            lambda group, on_done: arm.manager.delete_application_group(group, arm.actor, on_done),
         )

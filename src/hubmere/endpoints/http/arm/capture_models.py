@@ -232,5 +232,7 @@ def partition_json(status: PartitionCaptureStatus) -> Json:
         "backlogBytes": status.backlog_bytes,
         "heldBytes": status.held_bytes,
         "windowStart": status.window_start,
+        "coldBegin": status.cold_begin,
+        "coldGap": None if status.cold_gap is None else f"{status.cold_gap.start}-{status.cold_gap.stop - 1}",
         "lastFile": None if status.last_file is None else file_json(status.last_file),
     }

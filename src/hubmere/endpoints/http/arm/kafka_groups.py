@@ -105,7 +105,7 @@ class KafkaGroupHandlers:
         reset = body.reset()
         planned = groups.plan_reset(group_id, reset)
         if not body.preview:
-            await await_change(lambda done: groups.reset(group_id, reset, arm.actor, done))
+            await await_change(lambda on_done: groups.reset(group_id, reset, arm.actor, on_done))
         return json_response({"value": [planned_json(each) for each in planned]})
 
     async def delete_kafka_group(self, request: Request) -> Response:
@@ -116,7 +116,7 @@ class KafkaGroupHandlers:
             groups.describe(group_id)
         except refusals.GroupUnknown:
             return no_content_response()
-        await await_change(lambda done: groups.delete(group_id, arm.actor, done))
+        await await_change(lambda on_done: groups.delete(group_id, arm.actor, on_done))
         return ok_response()
 
 

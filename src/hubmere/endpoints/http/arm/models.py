@@ -30,7 +30,7 @@ from hubmere.model.entity import (
     VirtualNetworkRule,
 )
 from hubmere.model.errors import InvalidArgument
-from hubmere.model.roles import PrincipalType
+from hubmere.model.security.roles import PrincipalType
 from hubmere.model.spec import HubSpec, NamespaceSpec
 from hubmere.model.tier import HOURS_PER_DAY, Tier
 
@@ -179,6 +179,7 @@ class Capture(ArmModel):
     interval_in_seconds: Count | None = None
     size_limit_in_bytes: Count | None = None
     skip_empty_archives: bool | None = None
+    cold_reads: bool | None = None
     destination: Destination | None = None
 
     def value(self) -> CaptureDescription:
@@ -193,6 +194,7 @@ class Capture(ArmModel):
                 interval_s=self.interval_in_seconds,
                 size_limit_bytes=self.size_limit_in_bytes,
                 skip_empty=self.skip_empty_archives,
+                cold_reads=self.cold_reads,
                 destination=None if self.destination is None else self.destination.value(),
             ),
         )

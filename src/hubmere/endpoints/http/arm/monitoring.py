@@ -10,6 +10,7 @@ from hubmere.broker import AuditLine, Caller, ConnectionView, LinkView
 from hubmere.endpoints.http.arm.paths import NAMESPACE, RESOURCE_GROUP
 from hubmere.endpoints.http.arm.request import ArmRequest, json_response, page_response
 from hubmere.endpoints.http.arm.serializer import PROVIDER, Json, iso_time
+from hubmere.endpoints.http.context import await_audit_lines
 from hubmere.endpoints.http.request import Request, Routes
 from hubmere.model.errors import NotFound
 
@@ -43,7 +44,7 @@ async def close_any_connection(request: Request) -> Response:
 async def list_audit(request: Request) -> Response:
     """The latest management actions, newest first."""
     request.sign_in_admin()
-    return page_response(request, request.context.broker.audit.latest(), _audit_line)
+    return page_response(request, await await_audit_lines(request.context.broker.audit), _audit_line)
 
 
 def monitoring_routes() -> Routes:

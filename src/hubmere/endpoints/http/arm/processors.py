@@ -53,7 +53,7 @@ async def reset_processor(request: Request) -> Response:
     processors, namespace, reset = request.context.broker.processors, arm.namespace.name, body.reset()
     planned = processors.plan_reset(namespace, group, reset)
     if not body.preview:
-        await await_change(lambda done: processors.reset(namespace, group, reset, arm.actor, done))
+        await await_change(lambda on_done: processors.reset(namespace, group, reset, arm.actor, on_done))
     return json_response({"value": [planned_json(each) for each in planned]})
 
 

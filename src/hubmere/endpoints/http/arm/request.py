@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from starlette.responses import Response
 
-from hubmere.broker import Actor, Done, Manager, copies_of
+from hubmere.broker import Actor, Manager, OnDone, copies_of
 from hubmere.endpoints.http.arm.capture_models import partition_json, status_json
 from hubmere.endpoints.http.arm.serializer import ArmSerializer, Json
 from hubmere.endpoints.http.context import await_change
@@ -14,7 +14,7 @@ from hubmere.endpoints.http.errors import JSON_TYPE
 from hubmere.endpoints.http.request import Request
 from hubmere.model.entity import AccessRule, ApplicationGroup, Hub, Namespace
 from hubmere.model.errors import InvalidName, NamespaceNotFound, NotFound
-from hubmere.model.roles import Control
+from hubmere.model.security.roles import Control
 
 T = TypeVar("T")
 
@@ -166,9 +166,9 @@ def no_content_response() -> Response:
     return Response(b"", 204)
 
 
-async def delete_response(entity: T | None, delete: Callable[[T, Done], object]) -> Response:
+async def delete_response(entity: T | None, delete: Callable[[T, OnDone], object]) -> Response:
     """Delete an entity and answer once that is durable; 204 if it does not exist."""
     if entity is None:
         return no_content_response()
-    await await_change(lambda done: delete(entity, done))
+    await await_change(lambda on_done: delete(entity, on_done))
     return ok_response()

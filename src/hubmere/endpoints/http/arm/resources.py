@@ -160,7 +160,7 @@ class ArmHandlers:
             subscription=existing.subscription, resource_group=existing.resource_group, location=existing.location
         )
         entity = await await_change(
-            lambda done: arm.manager.update_namespace(existing.name, body.spec(base), arm.actor, done)
+            lambda on_done: arm.manager.update_namespace(existing.name, body.spec(base), arm.actor, on_done)
         )
         return json_response(arm.serializer.namespace(entity))
 
@@ -169,7 +169,7 @@ class ArmHandlers:
         body = models.parse_body(models.NamespaceBody, await request.body())
         base = NamespaceSpec(subscription=request.names["subscription"], resource_group=request.names["resourceGroup"])
         manager, actor = request.context.broker.manager, request.actor(caller)
-        entity = await await_change(lambda done: manager.create_namespace(name, body.spec(base), actor, done))
+        entity = await await_change(lambda on_done: manager.create_namespace(name, body.spec(base), actor, on_done))
         return json_response(serializer_of(request).namespace(entity), 201)
 
     async def patch_namespace(self, request: Request) -> Response:
@@ -180,7 +180,7 @@ class ArmHandlers:
         if not spec.auto_inflate:
             spec = replace(spec, maximum_throughput_units=0, minimum_throughput_units=0)
         entity = await await_change(
-            lambda done: arm.manager.update_namespace(arm.namespace.name, spec, arm.actor, done)
+            lambda on_done: arm.manager.update_namespace(arm.namespace.name, spec, arm.actor, on_done)
         )
         return json_response(arm.serializer.namespace(entity))
 
@@ -196,7 +196,7 @@ class ArmHandlers:
             return no_content_response()
         if fold(arm.namespace.name) == fold(request.context.addresses.namespace):
             raise Conflict(f"The namespace '{arm.namespace.name}' is the node's own and cannot be deleted.")
-        await await_change(lambda done: arm.manager.delete_namespace(arm.namespace.name, arm.actor, done))
+        await await_change(lambda on_done: arm.manager.delete_namespace(arm.namespace.name, arm.actor, on_done))
         return ok_response()
 
     async def fail_over_namespace(self, request: Request) -> Response:
@@ -221,10 +221,10 @@ class ArmHandlers:
         arm = ArmRequest(request)
         body = models.parse_body(models.NetworkBody, await request.body())
         name, rules, access = arm.namespace.name, body.rules(), body.access(arm.namespace)
-        entity = await await_change(lambda done: arm.manager.update_network(name, rules, arm.actor, done))
+        entity = await await_change(lambda on_done: arm.manager.update_network(name, rules, arm.actor, on_done))
         if access is not entity.public_network_access:
             spec = replace(NamespaceSpec.of(entity), public_network_access=access)
-            entity = await await_change(lambda done: arm.manager.update_namespace(name, spec, arm.actor, done))
+            entity = await await_change(lambda on_done: arm.manager.update_namespace(name, spec, arm.actor, on_done))
         return json_response(arm.serializer.network(entity))
 
     # --- hubs and groups ---
@@ -242,10 +242,10 @@ class ArmHandlers:
         namespace = arm.namespace.name
         if arm.planned.find_hub(namespace, request.names["hub"]) is None:
             name = hub_name(request.names["hub"])
-            hub = await await_change(lambda done: arm.manager.create_hub(namespace, name, spec, arm.actor, done))
+            hub = await await_change(lambda on_done: arm.manager.create_hub(namespace, name, spec, arm.actor, on_done))
         else:
             hub = await await_change(
-                lambda done: arm.manager.update_hub(namespace, request.names["hub"], spec, arm.actor, done)
+                lambda on_done: arm.manager.update_hub(namespace, request.names["hub"], spec, arm.actor, on_done)
             )
         return json_response(arm.serializer.hub(arm.namespace, hub))
 
@@ -259,7 +259,7 @@ class ArmHandlers:
         arm = ArmRequest(request)
         return await delete_response(
             arm.planned.find_hub(arm.namespace.name, request.names["hub"]),
-            lambda hub, done: arm.manager.delete_hub(hub.namespace, hub.name, arm.actor, done),
+            lambda hub, on_done: arm.manager.delete_hub(hub.namespace, hub.name, arm.actor, on_done),
         )
 
     async def list_capture_states(self, request: Request) -> Response:
@@ -292,9 +292,13 @@ class ArmHandlers:
         hub, metadata = arm.hub, models.parse_body(models.GroupBody, await request.body()).metadata
         name, path = group_name(request.names["group"]), (arm.namespace.name, arm.hub.name)
         if arm.planned.find_group(hub, name) is None:
-            group = await await_change(lambda done: arm.manager.create_group(*path, name, metadata, arm.actor, done))
+            group = await await_change(
+                lambda on_done: arm.manager.create_group(*path, name, metadata, arm.actor, on_done)
+            )
         else:
-            group = await await_change(lambda done: arm.manager.update_group(*path, name, metadata, arm.actor, done))
+            group = await await_change(
+                lambda on_done: arm.manager.update_group(*path, name, metadata, arm.actor, on_done)
+            )
         return json_response(arm.serializer.group(arm.namespace, hub, group))
 
     async def get_group(self, request: Request) -> Response:
@@ -309,7 +313,7 @@ class ArmHandlers:
         path = (arm.namespace.name, arm.hub.name)
         return await delete_response(
             arm.planned.find_group(arm.hub, request.names["group"]),
-            lambda group, done: arm.manager.delete_group(*path, group.name, arm.actor, done),
+            lambda group, on_done: arm.manager.delete_group(*path, group.name, arm.actor, on_done),
         )
 
     # --- authorization rules ---
@@ -326,7 +330,7 @@ class ArmHandlers:
         rights = Rights.parse(models.parse_body(models.RuleBody, await request.body()).rights)
         name, hub = rule_name(request.names["rule"]), arm.hub_name
         rule = await await_change(
-            lambda done: arm.manager.write_rule(arm.namespace.name, hub, name, rights, arm.actor, done)
+            lambda on_done: arm.manager.write_rule(arm.namespace.name, hub, name, rights, arm.actor, on_done)
         )
         return json_response(arm.serializer.rule(arm.namespace, rule))
 
@@ -341,7 +345,7 @@ class ArmHandlers:
         hub = arm.hub_name
         return await delete_response(
             arm.planned.find_rule(arm.rule_scope, request.names["rule"]),
-            lambda rule, done: arm.manager.delete_rule(arm.namespace.name, hub, rule.name, arm.actor, done),
+            lambda rule, on_done: arm.manager.delete_rule(arm.namespace.name, hub, rule.name, arm.actor, on_done),
         )
 
     async def list_keys(self, request: Request) -> Response:
@@ -357,8 +361,8 @@ class ArmHandlers:
         body = models.parse_body(models.RegenerateBody, await request.body())
         path = (arm.namespace.name, arm.hub_name, arm.rule.name)
         rule = await await_change(
-            lambda done: arm.manager.regenerate_key(
-                *path, body.kind, body.key or None, arm.actor, done, revokes_open_links=body.revoke_open_links
+            lambda on_done: arm.manager.regenerate_key(
+                *path, body.kind, body.key or None, arm.actor, on_done, revokes_open_links=body.revoke_open_links
             )
         )
         return json_response(arm.serializer.keys(rule, arm.connection_alias))

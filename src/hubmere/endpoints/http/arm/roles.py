@@ -18,7 +18,7 @@ from hubmere.endpoints.http.request import Handler, Request, Routes
 from hubmere.model.entity import Namespace, RoleAssignment
 from hubmere.model.errors import InvalidArgument, NotFound
 from hubmere.model.names import fold
-from hubmere.model.roles import ROLES, Control, Role, assignment_id, find_role
+from hubmere.model.security.roles import ROLES, Control, Role, assignment_id, find_role
 
 _AUTHORIZATION = "Microsoft.Authorization"
 _SCOPES = (NAMESPACE, HUB, HUB + "/consumergroups/{group}")
@@ -61,7 +61,7 @@ class RoleHandlers:
         body = models.parse_body(models.RoleAssignmentBody, await request.body())
         wanted = scope.new_assignment(assignment_id(request.names["assignment"]), body)
         arm = scope.arm
-        made = await await_change(lambda done: arm.manager.assign_role(wanted, arm.actor, done))
+        made = await await_change(lambda on_done: arm.manager.assign_role(wanted, arm.actor, on_done))
         return json_response(scope.to_json(made), 201)
 
     async def get_role_assignment(self, request: Request) -> Response:
@@ -78,7 +78,7 @@ class RoleHandlers:
         arm = scope.arm
         return await delete_response(
             scope.find(request.names["assignment"]),
-            lambda found, done: arm.manager.delete_role_assignment(found, arm.actor, done),
+            lambda found, on_done: arm.manager.delete_role_assignment(found, arm.actor, on_done),
         )
 
     async def list_role_definitions(self, request: Request) -> Response:

@@ -269,6 +269,8 @@ def _capture(capture: CaptureDescription) -> Json:
         "sizeLimitInBytes": capture.size_limit_bytes,
         "skipEmptyArchives": capture.skip_empty,
         "destination": destination,
+        # An extension of the service: shown only where it is used.
+        **({"coldReads": True} if capture.cold_reads else {}),
     }
 
 

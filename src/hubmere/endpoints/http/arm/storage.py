@@ -13,7 +13,7 @@ from hubmere.endpoints.http.arm.request import json_response
 from hubmere.endpoints.http.arm.serializer import Json
 from hubmere.endpoints.http.context import await_change
 from hubmere.endpoints.http.request import Request, Routes
-from hubmere.model.roles import Control
+from hubmere.model.security.roles import Control
 
 _PROVIDER = "Microsoft.Storage"
 _SUBSCRIPTION = f"subscriptions/{{subscription}}/providers/{_PROVIDER}/storageAccounts"
@@ -59,7 +59,7 @@ async def regenerate_storage_key(request: Request) -> Response:
     caller, account = _sign_in(request, Control.WRITE), request.names["account"]
     body = models.parse_body(models.RegenerateStorageKeyBody, await request.body())
     keys = request.context.broker.blob_accounts.keys
-    await await_change(lambda done: keys.renew(account, body.kind, request.actor(caller), done))
+    await await_change(lambda on_done: keys.renew(account, body.kind, request.actor(caller), on_done))
     return json_response(_keys_json(request))
 
 

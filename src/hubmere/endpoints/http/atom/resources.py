@@ -94,7 +94,7 @@ class AtomHandlers:
             raise AlreadyExists(namespace.resource(existing.name))
         manager, actor = request.context.broker.manager, request.actor(caller)
         checked = hub_name(name)
-        hub = await await_change(lambda done: manager.create_hub(namespace.name, checked, spec, actor, done))
+        hub = await await_change(lambda on_done: manager.create_hub(namespace.name, checked, spec, actor, on_done))
         await self._write_rules(request, caller, hub, rules)
         return _entry(_hub_entry(request, caller, hub, is_manager=True), 201)
 
@@ -107,7 +107,7 @@ class AtomHandlers:
         rules: list[_Rule],
     ) -> Response:
         manager, actor = request.context.broker.manager, request.actor(caller)
-        hub = await await_change(lambda done: manager.update_hub(caller.namespace.name, name, spec, actor, done))
+        hub = await await_change(lambda on_done: manager.update_hub(caller.namespace.name, name, spec, actor, on_done))
         if rules:
             named = {rule[0].lower() for rule in rules}
             for rule in request.context.broker.entities.rules(hub):
@@ -124,7 +124,7 @@ class AtomHandlers:
 
     async def _delete_rule(self, request: Request, caller: Caller, hub: Hub, rule: AccessRule) -> None:
         manager, actor = request.context.broker.manager, request.actor(caller)
-        await await_change(lambda done: manager.delete_rule(hub.namespace, hub.name, rule.name, actor, done))
+        await await_change(lambda on_done: manager.delete_rule(hub.namespace, hub.name, rule.name, actor, on_done))
 
     async def get_hub(self, request: Request) -> Response:
         """A hub's description; keys for managers only."""
@@ -136,8 +136,8 @@ class AtomHandlers:
         """Delete a hub with everything in it."""
         hub, caller = _manageable_hub(request)
         manager, actor = request.context.broker.manager, request.actor(caller)
-        await await_change(lambda done: manager.delete_hub(hub.entity.namespace, hub.name, actor, done))
-        return _done()
+        await await_change(lambda on_done: manager.delete_hub(hub.entity.namespace, hub.name, actor, on_done))
+        return _empty_response()
 
     # --- consumer groups ---
 
@@ -156,9 +156,9 @@ class AtomHandlers:
         name = group_name(request.names["group"])
         path = (hub.entity.namespace, hub.name)
         if request.is_update:
-            group = await await_change(lambda done: manager.update_group(*path, name, metadata, actor, done))
+            group = await await_change(lambda on_done: manager.update_group(*path, name, metadata, actor, on_done))
             return _entry(_group_entry(request, hub, group), 200)
-        group = await await_change(lambda done: manager.create_group(*path, name, metadata, actor, done))
+        group = await await_change(lambda on_done: manager.create_group(*path, name, metadata, actor, on_done))
         return _entry(_group_entry(request, hub, group), 201)
 
     async def get_group(self, request: Request) -> Response:
@@ -172,9 +172,9 @@ class AtomHandlers:
         hub, caller = _manageable_hub(request)
         manager, actor = request.context.broker.manager, request.actor(caller)
         await await_change(
-            lambda done: manager.delete_group(hub.entity.namespace, hub.name, request.names["group"], actor, done)
+            lambda on_done: manager.delete_group(hub.entity.namespace, hub.name, request.names["group"], actor, on_done)
         )
-        return _done()
+        return _empty_response()
 
     # --- partitions ---
 
@@ -209,7 +209,7 @@ class AtomHandlers:
         manager, actor = request.context.broker.manager, request.actor(caller)
         name = publisher_name(request.names["publisher"])
         revoked = await await_change(
-            lambda done: manager.revoke_publisher(hub.entity.namespace, hub.name, name, actor, done)
+            lambda on_done: manager.revoke_publisher(hub.entity.namespace, hub.name, name, actor, on_done)
         )
         return _entry(_revoked_entry(request, hub, revoked), 201)
 
@@ -226,11 +226,11 @@ class AtomHandlers:
         hub, caller = _manageable_hub(request)
         manager, actor = request.context.broker.manager, request.actor(caller)
         await await_change(
-            lambda done: manager.restore_publisher(
-                hub.entity.namespace, hub.name, request.names["publisher"], actor, done
+            lambda on_done: manager.restore_publisher(
+                hub.entity.namespace, hub.name, request.names["publisher"], actor, on_done
             )
         )
-        return _done()
+        return _empty_response()
 
 
 # --- authorization ----------------------------------------------------------------------------------------------------
@@ -297,7 +297,7 @@ def _url(request: Request, *path: str) -> str:
     return f"{request.base_url}/{encoded}?api-version={quote(request.api_version)}"
 
 
-def _done() -> Response:
+def _empty_response() -> Response:
     return Response(b"", 200, media_type=XML_TYPE)
 
 
@@ -374,7 +374,7 @@ def _group_entry(request: Request, hub: HubView, group: ConsumerGroup) -> xml.En
 
 
 def _partition_entry(request: Request, hub: HubView, group: ConsumerGroup, partition: str) -> xml.Entry:
-    info = request.context.broker.partition_info(hub, partition, request.context.clock.monotonic())
+    info = request.context.broker.runtime_information.partition_info(hub, partition, request.context.clock.monotonic())
     return xml.Entry(
         url=_url(request, hub.name, "consumergroups", group.name, "partitions", partition),
         title=partition,

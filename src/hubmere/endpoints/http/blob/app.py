@@ -27,7 +27,15 @@ from hubmere.endpoints.http.context import (
     read_body,
 )
 from hubmere.model.entity import Rights
-from hubmere.model.errors import NotSupported, Refusal, ServerBusy, StorageRefusal
+from hubmere.model.errors import (
+    ClaimMissing,
+    KeysUnavailable,
+    NotSupported,
+    Refusal,
+    RoleMissing,
+    ServerBusy,
+    StorageRefusal,
+)
 
 log = logging.getLogger("hubmere.blob")
 
@@ -94,6 +102,10 @@ class BlobApp:
             caller.require(Rights.LISTEN, Resource.of_namespace(caller.namespace.name), now_s)
         except KeysPending:
             raise
+        except (ClaimMissing, RoleMissing):
+            raise blob_storage.BlobRefused(blob_storage.BlobErrorCode.PERMISSION_MISMATCH) from None
+        except KeysUnavailable:
+            raise blob_storage.BlobRefused(blob_storage.BlobErrorCode.SERVER_BUSY) from None
         except Refusal:
             raise blob_storage.BlobRefused(blob_storage.BlobErrorCode.AUTHENTICATION_FAILED) from None
         return blob_storage.BlobGrant()

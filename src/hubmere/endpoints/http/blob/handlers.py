@@ -87,9 +87,9 @@ async def _account_information(call: BlobCall) -> BlobResponse:
 async def _create_container(call: BlobCall) -> BlobResponse:
     call.require(_WRITE)
     request = call.request
-    done = PendingResult[blob_storage.ContainerRecord]()
-    call.account.create_container(request.container, request.metadata, call.now_ms, done)
-    record = await done
+    result = PendingResult[blob_storage.ContainerRecord]()
+    call.account.create_container(request.container, request.metadata, call.now_ms, result)
+    record = await result
     return BlobResponse(status=201, headers=etag_headers(record))
 
 
@@ -111,9 +111,9 @@ async def _container_properties(call: BlobCall) -> BlobResponse:
 async def _set_container_metadata(call: BlobCall) -> BlobResponse:
     call.require(blob_storage.BlobPermission.WRITE)
     request = call.request
-    done = PendingResult[blob_storage.ContainerRecord]()
-    call.account.set_container_metadata(request.container, request.metadata, request.conditions, call.now_ms, done)
-    record = await done
+    result = PendingResult[blob_storage.ContainerRecord]()
+    call.account.set_container_metadata(request.container, request.metadata, request.conditions, call.now_ms, result)
+    record = await result
     return BlobResponse(status=200, headers=etag_headers(record))
 
 
@@ -126,9 +126,9 @@ async def _container_policy(call: BlobCall) -> BlobResponse:
 async def _delete_container(call: BlobCall) -> BlobResponse:
     call.require(_DELETE)
     request = call.request
-    done = PendingResult[None]()
-    call.account.delete_container(request.container, request.conditions, call.now_ms, done)
-    await done
+    result = PendingResult[None]()
+    call.account.delete_container(request.container, request.conditions, call.now_ms, result)
+    await result
     return BlobResponse(status=202)
 
 
@@ -143,11 +143,11 @@ async def _lease_container(call: BlobCall) -> BlobResponse:
     call.require(_WRITE | _DELETE)
     request = call.request
     operation, status = lease_operation(request)
-    done = PendingResult[blob_storage.ContainerRecord]()
+    result = PendingResult[blob_storage.ContainerRecord]()
     call.account.lease_container(
-        request.container, operation, lease_request(request), request.conditions, call.now_ms, done
+        request.container, operation, lease_request(request), request.conditions, call.now_ms, result
     )
-    record = await done
+    record = await result
     return _lease_response(call, record, status)
 
 
@@ -165,7 +165,7 @@ async def _put_blob(call: BlobCall) -> BlobResponse:
     if kind != "BlockBlob":
         raise blob_storage.BlobRefused(blob_storage.BlobErrorCode.INVALID_BLOB_TYPE)
     check_md5(request.header("content-md5"), call.body)
-    done = PendingResult[blob_storage.BlobRecord]()
+    result = PendingResult[blob_storage.BlobRecord]()
     call.account.put_blob(
         request.container,
         request.blob,
@@ -174,9 +174,9 @@ async def _put_blob(call: BlobCall) -> BlobResponse:
         request.metadata,
         request.conditions,
         call.now_ms,
-        done,
+        result,
     )
-    record = await done
+    record = await result
     headers = {**etag_headers(record), "content-md5": record.content_md5, "x-ms-request-server-encrypted": "false"}
     return BlobResponse(status=201, headers=headers)
 
@@ -187,9 +187,9 @@ async def _get_blob(call: BlobCall) -> BlobResponse:
     headers = blob_headers(record, call.now_ms)
     wanted = call.request.byte_range(record.size_bytes)
     first, count = wanted or (0, record.size_bytes)
-    done = PendingResult[bytes]()
-    call.account.read(record, first, count, done)
-    body = await done
+    result = PendingResult[bytes]()
+    call.account.read(record, first, count, result)
+    body = await result
     if wanted is None:
         return BlobResponse(status=200, headers=headers | _md5_header("content-md5", record), body=body)
     headers["content-range"] = f"bytes {first}-{first + count - 1}/{record.size_bytes}"
@@ -212,16 +212,18 @@ async def _blob_metadata(call: BlobCall) -> BlobResponse:
 async def _set_blob_metadata(call: BlobCall) -> BlobResponse:
     call.require(blob_storage.BlobPermission.WRITE)
     request = call.request
-    done = PendingResult[blob_storage.BlobRecord]()
-    call.account.set_metadata(request.container, request.blob, request.metadata, request.conditions, call.now_ms, done)
-    record = await done
+    result = PendingResult[blob_storage.BlobRecord]()
+    call.account.set_metadata(
+        request.container, request.blob, request.metadata, request.conditions, call.now_ms, result
+    )
+    record = await result
     return BlobResponse(status=200, headers={**etag_headers(record), "x-ms-request-server-encrypted": "false"})
 
 
 async def _set_blob_properties(call: BlobCall) -> BlobResponse:
     call.require(blob_storage.BlobPermission.WRITE)
     request = call.request
-    done = PendingResult[blob_storage.BlobRecord]()
+    result = PendingResult[blob_storage.BlobRecord]()
     call.account.set_headers(
         request.container,
         request.blob,
@@ -229,18 +231,18 @@ async def _set_blob_properties(call: BlobCall) -> BlobResponse:
         request.header("x-ms-blob-content-md5"),
         request.conditions,
         call.now_ms,
-        done,
+        result,
     )
-    record = await done
+    record = await result
     return BlobResponse(status=200, headers=etag_headers(record))
 
 
 async def _delete_blob(call: BlobCall) -> BlobResponse:
     call.require(_DELETE)
     request = call.request
-    done = PendingResult[None]()
-    call.account.delete_blob(request.container, request.blob, request.conditions, call.now_ms, done)
-    await done
+    result = PendingResult[None]()
+    call.account.delete_blob(request.container, request.blob, request.conditions, call.now_ms, result)
+    await result
     return BlobResponse(status=202, headers={"x-ms-delete-type-permanent": "true"})
 
 
@@ -248,11 +250,11 @@ async def _lease_blob(call: BlobCall) -> BlobResponse:
     call.require(_WRITE | _DELETE)
     request = call.request
     operation, status = lease_operation(request)
-    done = PendingResult[blob_storage.BlobRecord]()
+    result = PendingResult[blob_storage.BlobRecord]()
     call.account.lease_blob(
-        request.container, request.blob, operation, lease_request(request), request.conditions, call.now_ms, done
+        request.container, request.blob, operation, lease_request(request), request.conditions, call.now_ms, result
     )
-    record = await done
+    record = await result
     return _lease_response(call, record, status)
 
 
@@ -263,7 +265,7 @@ async def _put_block(call: BlobCall) -> BlobResponse:
     call.require(_WRITE)
     request = call.request
     check_md5(request.header("content-md5"), call.body)
-    done = PendingResult[None]()
+    result = PendingResult[None]()
     call.account.stage_block(
         request.container,
         request.blob,
@@ -271,9 +273,9 @@ async def _put_block(call: BlobCall) -> BlobResponse:
         call.body,
         request.conditions,
         call.now_ms,
-        done,
+        result,
     )
-    await done
+    await result
     # As the service does: the checksum is confirmed if the client has sent one.
     md5 = request.header("content-md5")
     headers = {"content-md5": md5} if md5 else {}
@@ -287,7 +289,7 @@ async def _put_block_list(call: BlobCall) -> BlobResponse:
     properties = replace(
         request.blob_headers, content_type=request.header("x-ms-blob-content-type") or "application/octet-stream"
     )
-    done = PendingResult[blob_storage.BlobRecord]()
+    result = PendingResult[blob_storage.BlobRecord]()
     call.account.commit_blocks(
         request.container,
         request.blob,
@@ -296,9 +298,9 @@ async def _put_block_list(call: BlobCall) -> BlobResponse:
         request.metadata,
         request.conditions,
         call.now_ms,
-        done,
+        result,
     )
-    record = await done
+    record = await result
     # The checksum of the request, not of the blob.
     md5 = base64.b64encode(hashlib.md5(call.body, usedforsecurity=False).digest()).decode()
     headers = {**etag_headers(record), "content-md5": md5, "x-ms-request-server-encrypted": "false"}

@@ -98,9 +98,9 @@ class BlobRequest:
         )
 
     @property
-    def conditions(self) -> blob_storage.Conditions:
+    def conditions(self) -> blob_storage.RequestConditions:
         """The conditions and the lease id of the request."""
-        return blob_storage.Conditions(
+        return blob_storage.RequestConditions(
             if_match=_etag(self.headers.get("if-match")),
             if_none_match=_etag(self.headers.get("if-none-match")),
             if_modified_since_ms=_date_ms(self.headers.get("if-modified-since")),

@@ -6,7 +6,7 @@ process, which have the names of Prometheus client libraries.
 """
 
 import ipaddress
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from starlette.responses import Response
 
@@ -36,6 +36,7 @@ from hubmere.endpoints.http.metrics.exposition import (
 from hubmere.endpoints.http.metrics.lag import LAG, OMITTED, ConsumerLags, consumer_lags
 from hubmere.endpoints.http.metrics.process import PROCESS_METRICS, process_families
 from hubmere.endpoints.http.request import Request
+from hubmere.model.monitoring.pulse import GatewayStatus
 
 NAMESPACE_ONLY = "-NamespaceOnlyMetric-"
 _PER_HUB = ("namespace", "eventhub")
@@ -92,7 +93,7 @@ _LONGEST_LAG = Metric(
     "hubmere_event_loop_longest_lag_seconds", GAUGE, "The longest delay of the node's event loop in the last minute."
 )
 # A job that is starting, or has nothing to do, is not failing.
-_HEALTHY_STATES = frozenset({JobState.RUNNING, JobState.STARTING, JobState.SLEEPING})
+_HEALTHY_STATES = frozenset({JobState.RUNNING, JobState.STARTING, JobState.SLEEPING, JobState.ELSEWHERE})
 _CAPTURE_GAUGES: tuple[tuple[Metric, Callable[[HubCaptureStatus], int]], ...] = (
     (
         Metric("hubmere_capture_backlog_bytes", GAUGE, "Bytes that wait to be captured.", _PER_HUB),
@@ -123,13 +124,54 @@ _CONNECTIONS: Mapping[str, Metric] = {
         "Connections and requests refused because the memory budget was used up.",
     ),
 }
+_PER_GATEWAY = ("gateway", "session")
+# Metrics of each gateway of a cluster, as this one sees it; omitted on a single node.
+_GATEWAYS: tuple[tuple[Metric, Callable[[GatewayStatus], float | None]], ...] = (
+    (
+        Metric(
+            "hubmere_gateway_up",
+            GAUGE,
+            "1 for a gateway of the cluster that is alive, 0 for one that has died in the last 15 minutes.",
+            _PER_GATEWAY,
+        ),
+        lambda each: int(not each.is_gone),
+    ),
+    (
+        Metric("hubmere_gateway_connections", GAUGE, "Open connections of a gateway of the cluster.", _PER_GATEWAY),
+        lambda each: each.connections,
+    ),
+    (
+        Metric(
+            "hubmere_gateway_control_log_lag",
+            GAUGE,
+            "Entries of the control log that a gateway of the cluster has not read.",
+            _PER_GATEWAY,
+        ),
+        lambda each: each.lag,
+    ),
+    (
+        Metric(
+            "hubmere_gateway_silence_seconds",
+            GAUGE,
+            "Time since the last report of a gateway of the cluster.",
+            _PER_GATEWAY,
+        ),
+        lambda each: None if each.silent_s is None else round(each.silent_s, 3),
+    ),
+)
+_GATEWAY = Metric(
+    "hubmere_gateway_info",
+    GAUGE,
+    "1; the labels are the version and the roles of a gateway of the cluster.",
+    (*_PER_GATEWAY, "version", "roles"),
+)
 _BUILD = Metric("hubmere_build_info", GAUGE, "1; the label is the version of the node.", ("version",))
 
 # Every metric, in the order of the output. The capture metrics are omitted while no hub is captured.
 METRICS: tuple[Metric, ...] = (
     *_COUNTERS.values(), _SIZE, LAG, OMITTED, _COMMIT, _FETCH, _RECOVERING, _DAMAGED_RANGES, _DAMAGED_EVENTS,
     _CONDITION, *_MEASURES.values(), _LOOP_LAG, _LONGEST_LAG, *(metric for metric, _ in _CAPTURE_GAUGES), _RESTARTS,
-    *_CONNECTIONS.values(), _BUILD, *PROCESS_METRICS,
+    *_CONNECTIONS.values(), _GATEWAY, *(metric for metric, _ in _GATEWAYS), _BUILD, *PROCESS_METRICS,
 )  # fmt: skip
 
 
@@ -160,8 +202,22 @@ def _families(broker: Broker, lags: ConsumerLags, now: float) -> Iterator[Family
     for name, metric in _CONNECTIONS.items():
         # Counted for the node: a client may use several namespaces on one connection.
         yield metric, (Sample((), getattr(broker.counters, name)),)
+    yield from _gateways(broker.gateways())
     yield _BUILD, (Sample((__version__,), 1),)
     yield from process_families()
+
+
+def _gateways(gateways: Sequence[GatewayStatus]) -> Iterator[Family]:
+    """The gateways of a cluster; a value that is not known is omitted."""
+    if not gateways:
+        return
+    yield (
+        _GATEWAY,
+        [Sample((each.address, each.session, each.version, ",".join(each.roles)), 1) for each in gateways],
+    )
+    for metric, value in _GATEWAYS:
+        known = [(each, number) for each in gateways if (number := value(each)) is not None]
+        yield metric, [Sample((each.address, each.session), number) for each, number in known]
 
 
 def _traffic(namespaces: list[NamespaceView]) -> Iterator[Family]:
@@ -216,7 +272,7 @@ def _machine(broker: Broker) -> Iterator[Family]:
 
 
 def _loop_lag(broker: Broker) -> Iterator[Sample]:
-    """Event-loop lag, as `broker.loop_lag` has it."""
+    """Event-loop lag, as `broker.monitoring.loop_lag` has it."""
     lag = broker.loop_lag
     for bound_s, count in zip(LAG_BOUNDS_S, lag.cumulative_counts(), strict=True):
         yield Sample((), count, "_bucket", f"{bound_s:g}")

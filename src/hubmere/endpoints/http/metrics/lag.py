@@ -83,7 +83,7 @@ def _of_kafka(caller: Caller, namespace: str, group_id: str, clock: Clock) -> It
 
 
 def _of_processors(broker: Broker) -> Iterator[tuple[_Key, int]]:
-    for position in islice(broker.processor_positions(), MAX_SERIES):
+    for position in islice(broker.processors.positions(), MAX_SERIES):
         if position.lag is not None:
             group = _group_name(broker, position.namespace, position.hub, position.stored.group)
             yield (position.namespace, position.hub, str(position.partition), group, _CHECKPOINT), position.lag

@@ -155,8 +155,8 @@ class Partners:
         manager = self._broker.manager
         try:
             await await_change(
-                lambda done: manager.pair_away(
-                    primary.name, alias, configured.name, alternate_name, pairing, actor, done
+                lambda on_done: manager.pair_away(
+                    primary.name, alias, configured.name, alternate_name, pairing, actor, on_done
                 )
             )
         except Refusal:
@@ -166,7 +166,7 @@ class Partners:
     async def break_pairing(self, alias: GeoAlias, actor: Actor) -> None:
         """End a pairing: the alias stays on this node, and the partner is informed if it can be reached."""
         manager = self._broker.manager
-        await await_change(lambda done: manager.break_pairing(alias.namespace, alias.name, actor, done))
+        await await_change(lambda on_done: manager.break_pairing(alias.namespace, alias.name, actor, on_done))
         self._broker.outboxes.forget(alias.pairing)
         partner = self._partners.get(fold(alias.partner_namespace))
         if partner is not None:
@@ -252,7 +252,7 @@ class Partners:
         manager = self._broker.manager
         with contextlib.suppress(NotFound):
             await await_change(
-                lambda done: manager.give_up_alias(alias.namespace, alias.name, alias.pairing, actor, done)
+                lambda on_done: manager.give_up_alias(alias.namespace, alias.name, alias.pairing, actor, on_done)
             )
 
 

@@ -8,7 +8,7 @@ the namespace and of its hubs, and end the pairing. `partners` is the client of 
 from pydantic import Field
 from starlette.responses import Response
 
-from hubmere.broker import Claim, GroupReplica, HubReplica, RuleReplica
+from hubmere.broker import GroupReplica, HubReplica, PairingClaim, RuleReplica
 from hubmere.endpoints.http.arm.models import ArmModel, HubBody, HubProperties, ShortText, parse_body
 from hubmere.endpoints.http.arm.request import ArmRequest, alias_json, json_response, ok_response
 from hubmere.endpoints.http.context import await_change
@@ -100,7 +100,7 @@ class ReplicaHandlers:
         body = parse_body(ReplicaBody, await request.body())
         name, primary = alias_name(request.names["alias"]), namespace_name(body.primary_namespace)
         replicas, namespace = request.context.broker.replicas, arm.namespace.name
-        await await_change(lambda done: replicas.begin(namespace, name, primary, body.pairing, arm.actor, done))
+        await await_change(lambda on_done: replicas.begin(namespace, name, primary, body.pairing, arm.actor, on_done))
         return json_response(alias_json(arm, name))
 
     async def put_namespace_copy(self, request: Request) -> Response:
@@ -110,7 +110,7 @@ class ReplicaHandlers:
         rules = [rule.wanted_hub() for rule in body.rules]
         replicas = request.context.broker.replicas
         await await_change(
-            lambda done: replicas.apply_namespace(_claim(request, arm), rules, body.hubs, arm.actor, done)
+            lambda on_done: replicas.apply_namespace(_claim(request, arm), rules, body.hubs, arm.actor, on_done)
         )
         return ok_response()
 
@@ -119,14 +119,14 @@ class ReplicaHandlers:
         arm = _admin_request(request)
         wanted_hub = parse_body(HubCopyBody, await request.body()).wanted_hub(request.names["hub"])
         replicas = request.context.broker.replicas
-        await await_change(lambda done: replicas.apply_hub(_claim(request, arm), wanted_hub, arm.actor, done))
+        await await_change(lambda on_done: replicas.apply_hub(_claim(request, arm), wanted_hub, arm.actor, on_done))
         return ok_response()
 
     async def delete_replica(self, request: Request) -> Response:
         """End the pairing: the primary has broken it."""
         arm = _admin_request(request)
         replicas = request.context.broker.replicas
-        await await_change(lambda done: replicas.end(_claim(request, arm), arm.actor, done))
+        await await_change(lambda on_done: replicas.end(_claim(request, arm), arm.actor, on_done))
         return ok_response()
 
 
@@ -137,5 +137,5 @@ def _admin_request(request: Request) -> ArmRequest:
     return arm
 
 
-def _claim(request: Request, arm: ArmRequest) -> Claim:
-    return Claim(namespace=arm.namespace.name, alias=request.names["alias"], pairing=request.names["pairing"])
+def _claim(request: Request, arm: ArmRequest) -> PairingClaim:
+    return PairingClaim(namespace=arm.namespace.name, alias=request.names["alias"], pairing=request.names["pairing"])

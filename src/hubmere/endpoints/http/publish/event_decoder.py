@@ -1,4 +1,4 @@
-"""Decode request bodies and headers into events (reference: service 3).
+"""Decode request bodies, of one event or of a JSON batch, and headers into events (reference: service 3).
 
 A single event is the raw body with custom headers as its properties. A batch is a JSON array whose elements have their
 own properties. This module decides what a header or a JSON value means; `translate` decides which AMQP field it fills.

@@ -97,13 +97,8 @@ class CachedRequestHead:
 
     @property
     def is_coalescable(self) -> bool:
-        """Whether the event may share a batch with others. Metered ones do not: a refusal must concern one request."""
-        return (
-            self.event is not None
-            and self.event.partition_key is None
-            and self.publisher.can_coalesce
-            and not self.publisher.is_metered
-        )
+        """Whether the event may share a batch with others."""
+        return self.event is not None and self.event.partition_key is None and self.publisher.can_coalesce
 
 
 class PublishHandler:
@@ -142,6 +137,21 @@ class PublishHandler:
         Returns the head to pass as `cached` with the connection's next request, None if it was refused before.
         """
         return self._publish(scope, body, self._with_span(scope, on_done), cached)
+
+    def publish_again(
+        self, scope: Scope, body: bytes, on_done: OnDone, head: CachedRequestHead
+    ) -> CachedRequestHead | None:
+        """As `publish`, for a request whose head has the same bytes as that of `head`, except for the length."""
+        scope.pop(COUNTED, None)
+        on_done = self._with_span(scope, on_done)
+        if not head.caller.is_current(self._context.now_s):
+            return self._publish(scope, body, on_done, None)
+        try:
+            self._submit(scope, head, body, on_done)
+        except Exception as error:  # noqa: BLE001 - the top of a request without a task: its callback reports it
+            on_done(error)
+            return None
+        return head
 
     def _with_span(self, scope: Scope, on_done: OnDone) -> OnDone:
         return on_done if self.tracer is None else self.tracer(scope, on_done)

@@ -19,6 +19,7 @@ from hubmere.endpoints.http.context import (
     Receive,
     Scope,
     Send,
+    await_audit,
     await_keys,
     log,
     path_for_log,
@@ -110,6 +111,12 @@ class HttpApp:
         """Publish a request whose body arrived with its head (`PublishHandler.publish`)."""
         return self._publisher.publish(scope, body, on_done, cached)
 
+    def publish_again(
+        self, scope: Scope, body: bytes, on_done: OnDone, head: CachedRequestHead
+    ) -> CachedRequestHead | None:
+        """Publish a request with the same head as the last one (`PublishHandler.publish_again`)."""
+        return self._publisher.publish_again(scope, body, on_done, head)
+
     @property
     def memory(self) -> MemoryBudget:
         """The memory budget for the buffers of all connections."""
@@ -171,6 +178,8 @@ class HttpApp:
             return await (handler(request) if tracer is None else tracer.trace_request(handler, request))
 
         response = await run_when_open(handle, self._context.clock)
+        if _is_change(scope):
+            await await_audit(self._context.broker.audit)
         await response(scope, receive, send)
 
     async def _serve_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -200,7 +209,9 @@ class HttpApp:
         if COUNTED not in scope:
             is_server_error = row_of(type(refusal)).status >= _SERVER_ERROR
             self._context.broker.count_refused_request(namespace, is_server_error=is_server_error)
-        self._audit_attempt(refusal, scope)
+        if _is_change(scope):
+            self._audit_attempt(refusal, scope)
+            await await_audit(self._context.broker.audit)
         tracking = self._context.track_refusal(refusal, scope, namespace, path)
         is_json = path[0] in _JSON_FIRST or (path[-1] == _JSON_LAST and scope["method"] != "POST")
         await (json_error if is_json else xml_error)(refusal, tracking)(scope, receive, send)
@@ -216,14 +227,15 @@ class HttpApp:
 
     def _audit_attempt(self, refusal: Refusal, scope: Scope) -> None:
         """Write a change that was requested without the right to the audit log, as completed changes are."""
-        if (
-            not isinstance(refusal, Unauthorized)
-            or scope["method"] not in _CHANGING_METHODS
-            or is_message_path(scope["raw_path"])
-        ):
+        if not isinstance(refusal, Unauthorized):
             return
         actor = self._context.actor(scope.get(CALLER) or _ANONYMOUS, scope)
         self._context.broker.audit.write(actor.line(scope["method"], path_for_log(scope), refusal))
+
+
+def _is_change(scope: Scope) -> bool:
+    """Whether the request may be audited: it asks for a change, or for keys, and does not publish events."""
+    return scope["method"] in _CHANGING_METHODS and not is_message_path(scope["raw_path"])
 
 
 def _is_browser(scope: Scope) -> bool:

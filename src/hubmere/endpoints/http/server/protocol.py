@@ -1,7 +1,8 @@
 """One connection of the HTTP and HTTPS ports: counts itself, reports to monitoring and publishes complete requests.
 
-A publish request whose body arrives with its head is published from the parser's callback (`publish.handler`). Limits
-and timeouts are in `bounded.BoundedProtocol`.
+A publish request whose body arrives with its head is published from the parser's callback (`publish.handler`). One that
+has the same head as the request before it is published without the parser (`repeated`). Limits and timeouts are in
+`bounded.BoundedProtocol`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,6 +17,7 @@ from hubmere.endpoints.http.publish.handler import CachedRequestHead, send_creat
 from hubmere.endpoints.http.publish.request_head import is_message_path
 from hubmere.endpoints.http.server.app import HttpApp
 from hubmere.endpoints.http.server.bounded import BoundedProtocol
+from hubmere.endpoints.http.server.repeated import RepeatedHead, remember_head
 from hubmere.model.clock import SystemClock
 from hubmere.model.errors import ShuttingDown
 
@@ -74,6 +76,11 @@ class HttpConnection(BoundedProtocol):
         # The request that was published without a task and is not answered yet.
         self._pending_cycle: Any = None
         self._cached_head: CachedRequestHead | None = None
+        # The bytes of that head, if the last two requests had the same one.
+        self._repeated_head: RepeatedHead | None = None
+        self._is_head_repeated = False
+        # The last request that was published and answered without a task.
+        self._created_cycle: Any = None
 
     # --- asyncio calls these ---
 
@@ -114,6 +121,48 @@ class HttpConnection(BoundedProtocol):
             self._registry.leave(PROTOCOL, self._address)
         elif self.is_reserved and self._registry is not None:
             self._registry.leave_reserve(self)
+
+    def _feed(self, data: bytes) -> None:
+        """Publish a request with the head of the last one at once; parse everything else."""
+        repeated = self._repeated_head
+        if repeated is not None:
+            body = repeated.body_of(data) if self._can_publish_again else None
+            if body is not None:
+                self._publish_again(body)
+                return
+            self._repeated_head = None
+        is_first, number = not self._is_in_request, self._request_number
+        self._is_head_repeated = False
+        super()._feed(data)
+        if self._is_head_repeated and is_first and number + 1 == self._request_number and not self._is_in_request:
+            self._repeated_head = remember_head(data, self._body_bytes)
+
+    @property
+    def _can_publish_again(self) -> bool:
+        """Whether the last request is answered, and nothing keeps the next one from being published."""
+        return (
+            self._created_cycle is self.cycle
+            and self._cached_head is not None
+            and not (self._is_in_request or self._is_refused or self.pipeline or self.flow.write_paused)
+            and not (self._memory is not None and self._memory.is_tight)
+            and not self.transport.is_closing()
+        )
+
+    def _publish_again(self, body: bytes) -> None:
+        """Publish a request with the head of the last one, whose state it takes over.
+
+        Does what the callbacks of the parser do for any request.
+        """
+        app, cycle, cached = self._node_app, self.cycle, self._cached_head
+        assert app is not None
+        assert cached is not None
+        self._unset_keepalive_if_required()
+        self._request_number += 1
+        self._last_request_at = self.loop.time()
+        self._created_cycle = None
+        cycle.response_started = cycle.response_complete = False
+        self._pending_cycle = cycle
+        self._cached_head = app.publish_again(self.scope, body, partial(self._on_published, cycle), cached)
 
     def _on_fed(self) -> None:
         """A piece of input was parsed: a publish request whose body did not arrive with its head gets a task."""
@@ -162,14 +211,19 @@ class HttpConnection(BoundedProtocol):
         self._deferred_app = None
         self._pending_cycle = cycle
         body, cycle.body = bytes(cycle.body), bytearray()
-        self._cached_head = app.publish(self.scope, body, partial(self._on_published, cycle), self._cached_head)
+        last = self._cached_head
+        self._cached_head = app.publish(self.scope, body, partial(self._on_published, cycle), last)
+        self._is_head_repeated = last is not None and last is self._cached_head
 
     def _on_published(self, cycle: Any, error: Exception | None) -> None:
         """Answer a request that was published without a task: most answers are one write."""
         if self._pending_cycle is not cycle:
             return
         self._pending_cycle = None
-        if cycle.disconnected or (error is None and self._write_created(cycle)):
+        if cycle.disconnected:
+            return
+        if error is None and self._write_created(cycle):
+            self._created_cycle = cycle
             return
         assert self._node_app is not None
         super()._start_asgi_task(cycle, send_created if error is None else partial(self._node_app.fail, error))

@@ -68,7 +68,7 @@ class WebSocketProtocol(WSProtocol):  # type: ignore[misc]  # uvicorn ships no t
         try:
             super().shutdown()
         except Exception:  # noqa: BLE001 - a stopping node continues with its other connections
-            log.exception("a WebSocket connection from %s could not be closed in order", self.client)
+            log.exception("a WebSocket connection from %s could not be closed cleanly", self.client)
             self.transport.abort()
 
     def handle_message(self, event: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from hubmere.endpoints.kafka.admin import configs
 from hubmere.endpoints.kafka.admin.hub_facts import hub_facts
-from hubmere.endpoints.kafka.admin.topics import config_defaults, error_of, update_hub
+from hubmere.endpoints.kafka.admin.topics import answer_refusal, config_defaults, error_of, update_hub
 from hubmere.endpoints.kafka.gather import Gather, duplicates_of
 from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.endpoints.kafka.shared import NODE_ID, Handler
@@ -117,7 +117,7 @@ def incremental_alter_configs(session: KafkaSession, request: Request) -> Steps:
     """Change single entries of topics."""
     body: IncrementalAlterConfigsRequest = request.body
 
-    def done(results: list[AlteredResource]) -> None:
+    def on_done(results: list[AlteredResource]) -> None:
         session.respond(request, IncrementalAlterConfigsResponse(responses=tuple(results)))
 
     changes: list[_Change] = []
@@ -131,7 +131,7 @@ def incremental_alter_configs(session: KafkaSession, request: Request) -> Steps:
 
         names = [name for name, _, _ in entries]
         changes.append(_Change((resource.resource_type, resource.resource_name), names, change))
-    yield from _alter_all(session, changes, done, validate_only=body.validate_only)
+    yield from _alter_all(session, changes, on_done, validate_only=body.validate_only)
 
 
 @in_slices
@@ -139,7 +139,7 @@ def alter_configs(session: KafkaSession, request: Request) -> Steps:
     """Replace all entries of topics; entries that are not named get their defaults, except those fixed at creation."""
     body: AlterConfigsRequest = request.body
 
-    def done(results: list[AlteredResource]) -> None:
+    def on_done(results: list[AlteredResource]) -> None:
         session.respond(request, AlterConfigsResponse(responses=tuple(results)))
 
     changes: list[_Change] = []
@@ -154,7 +154,7 @@ def alter_configs(session: KafkaSession, request: Request) -> Steps:
 
         names = [name for name, _ in entries]
         changes.append(_Change((resource.resource_type, resource.resource_name), names, change))
-    yield from _alter_all(session, changes, done, validate_only=body.validate_only)
+    yield from _alter_all(session, changes, on_done, validate_only=body.validate_only)
 
 
 class _Change(NamedTuple):
@@ -168,13 +168,13 @@ class _Change(NamedTuple):
 def _alter_all(
     session: KafkaSession,
     changes: list[_Change],
-    done: Callable[[list[AlteredResource]], None],
+    on_done: Callable[[list[AlteredResource]], None],
     *,
     validate_only: bool,
 ) -> Steps:
     twice = duplicates_of(change.resource for change in changes)
     unique = list({change.resource: change for change in changes}.values())
-    gather = Gather[AlteredResource](len(unique), done)
+    gather = Gather[AlteredResource](len(unique), on_done)
     for index, change in enumerate(unique):
         if change.resource in twice:
             gather.put(index, _to_result(change, ErrorCode.INVALID_REQUEST, _DUPLICATE_RESOURCE))
@@ -190,7 +190,7 @@ def _alter(
 ) -> None:
     kind, name = change.resource
 
-    def done(refusal: Refusal | None) -> None:
+    def on_done(refusal: Refusal | None) -> None:
         put(_to_result(change, *error_of(session, "a change of Kafka configuration", name, refusal)))
 
     try:
@@ -200,11 +200,11 @@ def _alter(
             session,
             name,
             change.apply(session.caller.hub(name, Rights.MANAGE, session.now_s).entity),
-            done,
+            on_done,
             validate_only,
         )
     except Refusal as refusal:
-        done(refusal)
+        answer_refusal(session, refusal, on_done)
 
 
 def _to_result(change: _Change, code: ErrorCode, message: str | None) -> AlteredResource:

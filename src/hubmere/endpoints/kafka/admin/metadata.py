@@ -15,6 +15,7 @@ from uuid import UUID
 
 from hubmere.broker import HubView, NamespaceView
 from hubmere.endpoints.kafka.admin.operations import cluster_operations, topic_operations
+from hubmere.endpoints.kafka.admin.served_versions import advertised_versions, finalized_features, supported_features
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.gather import Gather
 from hubmere.endpoints.kafka.session import KafkaSession
@@ -34,7 +35,6 @@ from hubmere.model.names import hub_name
 from hubmere.model.spec import HubSpec
 from hubmere.wire.kafka.connection import Request
 from hubmere.wire.kafka.errors import ErrorCode
-from hubmere.wire.kafka.messages import APIS
 from hubmere.wire.kafka.messages.metadata import (
     API_VERSIONS,
     DESCRIBE_CLUSTER,
@@ -72,20 +72,28 @@ Put = Callable[[EncodedStruct], None]
 # --- ApiVersions -----------------------------------------------------------------------------------------------------
 
 
-def api_versions(keys: Iterable[int]) -> Handler:
-    """The handler for ApiVersions: the served APIs and their versions."""
+def api_versions(keys: Iterable[int], transaction_version: int = 0) -> Handler:
+    """The handler for ApiVersions: the served APIs and their versions, and the version of transactions."""
     ranges = tuple(
-        ApiVersion(api_key=key, min_version=APIS[key].advertised.low, max_version=APIS[key].advertised.high)
-        for key in sorted(keys)
+        ApiVersion(api_key=key, min_version=served.low, max_version=served.high)
+        for key, served in sorted(advertised_versions(keys, transaction_version).items())
     )
+    features = finalized_features(transaction_version)
+    answer = ApiVersionsResponse(
+        error_code=ErrorCode.NONE,
+        api_keys=ranges,
+        supported_features=supported_features(transaction_version),
+        finalized_features_epoch=0 if features else -1,
+        finalized_features=features,
+    )
+    refusal = ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=())
 
     def handle(session: KafkaSession, request: Request) -> None:
         body: ApiVersionsRequest = request.body
         names = (body.client_software_name, body.client_software_version)
         is_named = request.version < _SOFTWARE_SINCE or all(map(_SOFTWARE.fullmatch, names))
-        code = ErrorCode.NONE if is_named else ErrorCode.INVALID_REQUEST
         session.client_id, session.software = request.client_id or "", " ".join(names)
-        session.respond(request, ApiVersionsResponse(error_code=code, api_keys=ranges if is_named else ()))
+        session.respond(request, answer if is_named else refusal)
 
     return handle
 
@@ -190,7 +198,7 @@ def _describe_topic(
 
 
 def _create(session: KafkaSession, request: Request, name: str, put: Put) -> None:
-    def done(refusal: Refusal | None) -> None:
+    def on_done(refusal: Refusal | None) -> None:
         if refusal is None or isinstance(refusal, AlreadyExists):
             _describe_created(session, request, name, put)
         else:
@@ -205,12 +213,13 @@ def _create(session: KafkaSession, request: Request, name: str, put: Put) -> Non
         put(encode_part(request, _topic(name, ErrorCode.INVALID_TOPIC_EXCEPTION)))
         return
     try:
-        session.shared.broker.manager.create_hub(namespace.name, hub_name(name), HubSpec(), session.actor(), done)
+        session.shared.broker.manager.create_hub(namespace.name, hub_name(name), HubSpec(), session.actor(), on_done)
     except AlreadyExists:
         # Another request is creating it: clients ask again, as they do while Kafka elects a leader.
-        put(encode_part(request, _topic(name, ErrorCode.LEADER_NOT_AVAILABLE)))
+        part = encode_part(request, _topic(name, ErrorCode.LEADER_NOT_AVAILABLE))
+        session.shared.broker.audit.when_written(lambda: put(part))
     except Refusal as refusal:
-        put(encode_part(request, _error_topic(session, name, refusal)))
+        session.shared.broker.audit.when_written(partial(on_done, refusal))
 
 
 def _describe_created(session: KafkaSession, request: Request, name: str, put: Put) -> None:

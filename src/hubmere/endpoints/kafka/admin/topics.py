@@ -65,7 +65,7 @@ _INVALID: Final = ErrorCode.INVALID_REQUEST
 # Kafka's own error text for a name that occurs more than once in a request.
 DUPLICATE_TOPIC: Final = "Duplicate topic name."
 
-Done = Callable[[Refusal | None], None]
+OnDone = Callable[[Refusal | None], None]
 
 
 def _code(refusal: Refusal) -> ErrorCode:
@@ -96,12 +96,12 @@ def create_topics(session: KafkaSession, request: Request) -> Steps:
     """Create hubs; the response is sent when all of them are durable."""
     body: CreateTopicsRequest = request.body
 
-    def done(topics: list[CreatedTopic]) -> None:
+    def on_done(topics: list[CreatedTopic]) -> None:
         session.respond(request, CreateTopicsResponse(topics=tuple(topics)))
 
     twice = duplicates_of(topic.name for topic in body.topics)
     topics = list({topic.name: topic for topic in body.topics}.values())
-    gather = Gather[CreatedTopic](len(topics), done)
+    gather = Gather[CreatedTopic](len(topics), on_done)
     for index, topic in enumerate(topics):
         if topic.name in twice:
             gather.put(index, CreatedTopic(name=topic.name, error_code=_INVALID, error_message=DUPLICATE_TOPIC))
@@ -115,7 +115,7 @@ def _create(
 ) -> None:
     created: list[Hub] = []
 
-    def done(refusal: Refusal | None) -> None:
+    def on_done(refusal: Refusal | None) -> None:
         gather.put(index, _to_created_topic(session, topic.name, refusal, created))
 
     namespace, manager = session.namespace.name, session.shared.broker.manager
@@ -125,12 +125,12 @@ def _create(
         if validate_only:
             created.append(manager.check_create_hub(namespace, name, spec, session.now_ms))
         else:
-            created.append(manager.create_hub(namespace, name, spec, session.actor(), done))
+            created.append(manager.create_hub(namespace, name, spec, session.actor(), on_done))
     except Refusal as refusal:
-        done(refusal)
+        answer_refusal(session, refusal, on_done)
     else:
         if validate_only:
-            done(None)
+            on_done(None)
 
 
 def _hub_spec(session: KafkaSession, topic: CreatableTopic) -> HubSpec:
@@ -178,14 +178,14 @@ def delete_topics(session: KafkaSession, request: Request) -> Steps:
     is_new = request.version >= _TOPICS_BY_ID_SINCE
     wanted = body.topics if is_new else tuple(DeletableTopic(name=name) for name in body.topic_names)
 
-    def done(topics: list[DeletedTopic]) -> None:
+    def on_done(topics: list[DeletedTopic]) -> None:
         session.respond(request, DeleteTopicsResponse(responses=tuple(topics)))
 
     keys = [(topic.name, topic.topic_id) for topic in wanted]
     twice = duplicates_of(keys)
     unique = list(dict(zip(keys, wanted, strict=True)).values())
     by_id = hubs_by_id(session) if any(name is None for name, _ in keys) else {}
-    gather = Gather[DeletedTopic](len(unique), done)
+    gather = Gather[DeletedTopic](len(unique), on_done)
     for index, topic in enumerate(unique):
         why = _naming_error(topic, is_twice=(topic.name, topic.topic_id) in twice)
         if why is None:
@@ -217,15 +217,15 @@ def _delete(
         return
     name = known.name if known is not None else topic.name or ""
 
-    def done(refusal: Refusal | None) -> None:
+    def on_done(refusal: Refusal | None) -> None:
         code, message = error_of(session, "the deletion of a Kafka topic", name, refusal)
         gather.put(index, DeletedTopic(name=name, topic_id=topic.topic_id, error_code=code, error_message=message))
 
     try:
         hub = session.caller.hub(name, Rights.MANAGE, session.now_s)
-        session.shared.broker.manager.delete_hub(session.namespace.name, hub.name, session.actor(), done)
+        session.shared.broker.manager.delete_hub(session.namespace.name, hub.name, session.actor(), on_done)
     except Refusal as refusal:
-        done(refusal)
+        answer_refusal(session, refusal, on_done)
 
 
 # --- CreatePartitions ------------------------------------------------------------------------------------------------
@@ -236,12 +236,12 @@ def create_partitions(session: KafkaSession, request: Request) -> Steps:
     """Add partitions to hubs, if the tier allows it."""
     body: CreatePartitionsRequest = request.body
 
-    def done(topics: list[GrownTopic]) -> None:
+    def on_done(topics: list[GrownTopic]) -> None:
         session.respond(request, CreatePartitionsResponse(results=tuple(topics)))
 
     twice = duplicates_of(topic.name for topic in body.topics)
     topics = list({topic.name: topic for topic in body.topics}.values())
-    gather = Gather[GrownTopic](len(topics), done)
+    gather = Gather[GrownTopic](len(topics), on_done)
     for index, topic in enumerate(topics):
         if topic.name in twice:
             gather.put(index, GrownTopic(name=topic.name, error_code=_INVALID, error_message=DUPLICATE_TOPIC))
@@ -253,7 +253,7 @@ def create_partitions(session: KafkaSession, request: Request) -> Steps:
 def _grow(
     session: KafkaSession, topic: GrowingTopic, gather: Gather[GrownTopic], index: int, *, validate_only: bool
 ) -> None:
-    def done(refusal: Refusal | None) -> None:
+    def on_done(refusal: Refusal | None) -> None:
         code, message = error_of(session, "more partitions of a Kafka topic", topic.name, refusal)
         gather.put(index, GrownTopic(name=topic.name, error_code=code, error_message=message))
 
@@ -265,21 +265,26 @@ def _grow(
         if most is not None and topic.count > most:
             raise LimitReached("partitions of an event hub", most, "partitions_per_hub")
         update_hub(
-            session, topic.name, replace(HubSpec.of(hub.entity), partition_count=topic.count), done, validate_only
+            session, topic.name, replace(HubSpec.of(hub.entity), partition_count=topic.count), on_done, validate_only
         )
     except Refusal as refusal:
-        done(refusal)
+        answer_refusal(session, refusal, on_done)
 
 
-def update_hub(session: KafkaSession, name: str, spec: HubSpec, done: Done, validate_only: bool) -> None:
+def update_hub(session: KafkaSession, name: str, spec: HubSpec, on_done: OnDone, validate_only: bool) -> None:
     """Change a hub, or only check whether the change is allowed."""
     namespace, manager = session.namespace.name, session.shared.broker.manager
     hub = session.caller.hub(name, Rights.MANAGE, session.now_s).entity
     if validate_only or spec == HubSpec.of(hub):
         manager.check_update_hub(namespace, name, spec, session.now_ms)
-        done(None)
+        on_done(None)
     else:
-        manager.update_hub(namespace, name, spec, session.actor(), done)
+        manager.update_hub(namespace, name, spec, session.actor(), on_done)
+
+
+def answer_refusal(session: KafkaSession, refusal: Refusal, on_done: OnDone) -> None:
+    """Answer a change that was refused at once, when its audit line is written."""
+    session.shared.broker.audit.when_written(lambda: on_done(refusal))
 
 
 # --- DeleteRecords ---------------------------------------------------------------------------------------------------

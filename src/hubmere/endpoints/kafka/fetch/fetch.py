@@ -10,7 +10,7 @@ Batches leave as they are stored.
 4. At its deadline it is answered with the available events.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import repeat
 from typing import Final, NamedTuple
 
@@ -23,6 +23,7 @@ from hubmere.endpoints.kafka.fetch.responses import (
     Topics,
     encode_partition,
     send,
+    send_shared,
 )
 from hubmere.endpoints.kafka.fetch.sessions import FetchSession, open_fetch
 from hubmere.endpoints.kafka.fetch.state import CachedPartition, SessionlessFetch
@@ -32,6 +33,7 @@ from hubmere.endpoints.kafka.slices import MAX_ENTRIES, SLICE_ENTRIES, Steps
 from hubmere.model.errors import Refusal
 from hubmere.wire.kafka.connection import Request
 from hubmere.wire.kafka.errors import ErrorCode
+from hubmere.wire.kafka.framing import JOIN_BELOW_BYTES
 from hubmere.wire.kafka.messages.fetch import FETCH, AbortedTransaction, FetchRequest, FetchResponse
 
 # The largest response, whatever a client asks for: it is in memory until the socket has sent it.
@@ -62,7 +64,7 @@ class _Result(NamedTuple):
 
 
 class _Fetch:
-    """One fetch until it is answered (`state.Parked`)."""
+    """One fetch until it is answered (`state.Parked`, `wake_ups.Waiting`)."""
 
     __slots__ = (
         "_found_bytes",
@@ -72,15 +74,15 @@ class _Fetch:
         "_is_short_of_memory",
         "_min_bytes",
         "_request",
-        "_session",
         "_state",
         "_wait_s",
         "deadline",
+        "session",
     )
 
     def __init__(self, session: KafkaSession, request: Request, state: FetchSession | SessionlessFetch) -> None:
         body: FetchRequest = request.body
-        self._session = session
+        self.session = session
         self._request = request
         self._state = state
         self._min_bytes = min(body.min_bytes, body.max_bytes, MAX_FETCH_BYTES)
@@ -99,7 +101,7 @@ class _Fetch:
         """Answer now if there is enough, or an error; else wait."""
         partitions = self._state.due_partitions()
         if len(partitions) > SLICE_ENTRIES:
-            self._session.run_in_slices(self._start_in_slices(partitions))
+            self.session.run_in_slices(self._start_in_slices(partitions))
         else:
             self._answer_or_park(self._read_all(partitions))
 
@@ -120,6 +122,9 @@ class _Fetch:
             self._state.park(self)
 
     def _is_enough(self, results: list[_Result]) -> bool:
+        if not results:
+            self._found_bytes = 0
+            return self._min_bytes <= 0
         self._found_bytes = sum([len(result.answer.records) for result in results])
         return self._found_bytes >= self._min_bytes or any(result.answer.code for result in results)
 
@@ -127,18 +132,19 @@ class _Fetch:
         """A partition has moved: read when all commits of this turn are known."""
         if not self._has_read_scheduled:
             self._has_read_scheduled = True
-            self._session.wire.call_soon(self._read_again)
+            self.session.shared.fetch_wake_ups.add(self)
 
-    def _read_again(self) -> None:
+    def read_again(self) -> None:
+        """Answer if there is enough now (`wake_ups.Waiting`)."""
         self._has_read_scheduled = False
         if not self._is_done and self._may_be_enough():
-            self._session.resume(self._answer_if_enough)
+            self.session.resume(self._answer_if_enough)
 
     def _on_memory(self) -> None:
         """There is memory again for events that had to wait."""
         self._is_short_of_memory = False
-        if not self._is_done and not self._session.is_lost:
-            self._session.resume(self._answer_if_enough)
+        if not self._is_done and not self.session.is_lost:
+            self.session.resume(self._answer_if_enough)
 
     def _may_be_enough(self) -> bool:
         """A cheap test whether reading is worth it."""
@@ -155,19 +161,18 @@ class _Fetch:
 
     def on_deadline(self) -> None:
         """Answer with the available events."""
-        self._session.resume(lambda: self._answer(self._read_all(self._state.partitions_at_deadline())))
+        self.session.resume(lambda: self._answer(self._read_all(self._state.partitions_at_deadline())))
 
     def _answer(self, results: list[_Result]) -> None:
         self._is_done = True
-        session, state = self._session, self._state
+        session, state = self.session, self._state
         delay_s = max(_MEMORY_DELAY_S if self._is_short_of_memory else 0.0, self._charge(results))
         throttle_ms = round(delay_s * 1000) if delay_s else 0
-        if isinstance(state, FetchSession):
+        if isinstance(state, SessionlessFetch):
+            self._send_all_partitions(state, results, throttle_ms)
+        else:
             topics = _changed_topics(state, results)
             send(session, self._request, throttle_ms=throttle_ms, session_id=state.session_id, topics=topics)
-        else:
-            answers = {result.partition: result.answer for result in results}
-            self._send_all_partitions(state, answers, throttle_ms)
         state.on_answered()
         waited_s = session.now - self.deadline + self._wait_s
         session.shared.broker.latencies.fetch_wait.observe(waited_s)
@@ -175,18 +180,22 @@ class _Fetch:
 
     def _charge(self, results: list[_Result]) -> float:
         """Count the events that are sent; the seconds for which the client is throttled."""
-        session, delay_s = self._session, 0.0
+        session, delay_s = self.session, 0.0
         for partition, _, reader, read in results:
             if reader is not None and read is not None and read.chunk is not None:
                 session.count_response(len(read.chunk.data))
                 delay_s = max(delay_s, reader.charge(read.chunk, partition.partition.fetch_offset, session.now))
         return delay_s
 
-    def _send_all_partitions(
-        self, state: SessionlessFetch, answers: dict[CachedPartition, PartitionAnswer], throttle_ms: int
-    ) -> None:
+    def _send_all_partitions(self, state: SessionlessFetch, results: list[_Result], throttle_ms: int) -> None:
         """Answer for each partition that the request names, in its order."""
-        session, request = self._session, self._request
+        session, request = self.session, self._request
+        if len(results) == 1 and len(state.partitions()) == 1:
+            partition, answer, _, _ = results[0]
+            if answer.records and answer.is_plain and len(answer.records) < JOIN_BELOW_BYTES:
+                send_shared(session, request, throttle_ms, partition.topic, answer)
+                return
+        answers = {result.partition: result.answer for result in results}
         if not all(answer.is_plain for answer in answers.values()):
             topics = [
                 (name, [answers.get(partition) or self._empty_answer(partition) for partition in partitions])
@@ -216,15 +225,17 @@ class _Fetch:
 
     # --- reading ---
 
-    def _read_all(self, partitions: Iterable[CachedPartition], before: Sequence[_Result] = ()) -> list[_Result]:
+    def _read_all(self, partitions: Sequence[CachedPartition], before: Sequence[_Result] = ()) -> list[_Result]:
         """Read partitions; the results are those with events, errors or, in a session, other watermarks.
 
         `before` are results for the same response, whose events count.
         """
+        if not partitions:
+            return []
         body: FetchRequest = self._request.body
         known_bytes = sum([len(result.answer.records) for result in before])
         wanted_bytes = min(max(body.max_bytes, 0), MAX_FETCH_BYTES)
-        available_bytes = self._session.account.available_bytes(wanted_bytes)
+        available_bytes = self.session.account.available_bytes(wanted_bytes)
         space_bytes = max(available_bytes - known_bytes, 0)
         # A first batch that is larger than asked for is sent, unless memory is what sets the bound.
         is_short = available_bytes < wanted_bytes
@@ -243,7 +254,7 @@ class _Fetch:
 
     def _wait_for_memory(self) -> None:
         """There are events and no memory to send them: read again when there is, or at the deadline."""
-        account = self._session.account
+        account = self.session.account
         account.press()
         if not self._is_short_of_memory:
             self._is_short_of_memory = True
@@ -251,11 +262,11 @@ class _Fetch:
 
     def _read_one(self, partition: CachedPartition, space_bytes: int, *, is_first: bool) -> _Result | None:
         try:
-            reader = partition.reader or partition.open_reader(self._session)
+            reader = partition.reader or partition.open_reader(self.session, stored_only=self._wants_positions)
             return self._read(partition, reader, space_bytes, is_first=is_first)
         except Refusal as refusal:
             partition.close_reader()
-            self._session.log_refusal("a Kafka fetch request", refusal, partition.topic)
+            self.session.log_refusal("a Kafka fetch request", refusal, partition.topic)
             return _Result(partition, _error_answer(partition.index, code_of(refusal)))
 
     def _read(
@@ -275,7 +286,7 @@ class _Fetch:
         partition.on_read((end, stable_end, start), size_bytes)
         if refusal is not None:
             partition.on_refused()
-            self._session.log_refusal("a Kafka fetch request", refusal, partition.topic)
+            self.session.log_refusal("a Kafka fetch request", refusal, partition.topic)
             return _Result(partition, _error_answer(partition.index, code_of(refusal), end, start))
         if offset == end and self._state.can_omit(partition):
             del self._state.due[partition]
@@ -294,7 +305,12 @@ class _Fetch:
 
     @property
     def _wants_positions(self) -> bool:
-        return (self._request.client_id or "").startswith(OFFSET_CLIENTS)
+        return reads_log_alone(self._request)
+
+
+def reads_log_alone(request: Request) -> bool:
+    """Whether the client is one of ours: it gets byte positions, and reads captured files itself."""
+    return (request.client_id or "").startswith(OFFSET_CLIENTS)
 
 
 def _is_left_out(result: _Result) -> bool:

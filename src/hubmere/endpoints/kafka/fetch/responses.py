@@ -62,6 +62,8 @@ _pack_12 = Struct(">ihqqqbi").pack
 _head_4 = Struct(">iiii").pack
 _head_7 = Struct(">iiihii").pack
 _head_12 = Struct(">ii1sihi").pack
+_CORRELATION_ID: Final = slice(4, 8)
+_pack_id = Struct(">i").pack
 _pack_length = Struct(">h").pack
 _pack_count = Struct(">i").pack
 
@@ -110,6 +112,20 @@ def send(session: KafkaSession, request: Request, *, throttle_ms: int, session_i
         session.respond(request, to_message(throttle_ms, session_id, topics))
 
 
+def send_shared(session: KafkaSession, request: Request, throttle_ms: int, name: str, answer: PartitionAnswer) -> None:
+    """Send a plain response for one partition with few events; all readers of a tail get the same frame."""
+    shared = session.shared
+    known = shared.tail_response
+    if known is None or not known.serves(request.version, throttle_ms, name, answer):
+        frame = FetchFrame(request.version, 0, throttle_ms, 0, 1)
+        frame.add_topic(name, 1)
+        frame.add(answer)
+        frame.end_topic()
+        encoded = b"".join(frame.buffers())
+        known = shared.tail_response = SharedFrame(request.version, throttle_ms, name, answer, encoded)
+    session.respond_buffers(request, [known.with_id(request.correlation_id)])
+
+
 class FetchFrame:
     """The frame of a response whose answers are all plain; large records are not copied."""
 
@@ -145,6 +161,41 @@ class FetchFrame:
         """The whole frame; nothing can be added after this."""
         self.out += self.tail
         return fill_length(self._buffers)
+
+
+class SharedFrame(NamedTuple):
+    """The last response with one partition and events that were given to a reader of a tail, for the next reader.
+
+    `records` is compared by identity: readers of one tail get the same chunk.
+    """
+
+    version: int
+    throttle_ms: int
+    name: str
+    answer: PartitionAnswer
+    frame: bytes
+
+    def serves(self, version: int, throttle_ms: int, name: str, answer: PartitionAnswer) -> bool:
+        """Whether the response is the same, except for the correlation id."""
+        known = self.answer
+        return (
+            known.records is answer.records
+            and known.end == answer.end
+            and known.stable_end == answer.stable_end
+            and known.start == answer.start
+            and known.partition == answer.partition
+            and known.code == answer.code
+            and known.aborted == answer.aborted
+            and self.version == version
+            and self.throttle_ms == throttle_ms
+            and self.name == name
+        )
+
+    def with_id(self, correlation_id: int) -> bytearray:
+        """The frame of the response to another request."""
+        frame = bytearray(self.frame)
+        frame[_CORRELATION_ID] = _pack_id(correlation_id)
+        return frame
 
 
 def encode_partition(version: int, answer: PartitionAnswer) -> bytes:

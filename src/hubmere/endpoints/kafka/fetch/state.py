@@ -1,4 +1,4 @@
-"""State of a client between two fetches: its partitions, those that are due, and one parked fetch.
+"""Parks a fetch, wakes it when a partition moves, and keeps the partitions of a client between two fetches.
 
 Clients ask for the same partitions a thousand times a second. So readers are kept open between fetches, and a fetch
 reads only the partitions that are due:
@@ -86,9 +86,10 @@ class CachedPartition:
                 return
         self._state.due[self] = None
 
-    def open_reader(self, session: KafkaSession) -> PartitionReader:
+    def open_reader(self, session: KafkaSession, *, stored_only: bool = False) -> PartitionReader:
         """Open the partition's reader, or raise what forbids it."""
-        self.reader = reader = session.caller.follow(self.topic, self.index, self._on_moved, session.now_s)
+        caller, now_s = session.caller, session.now_s
+        self.reader = reader = caller.follow(self.topic, self.index, self._on_moved, now_s, stored_only=stored_only)
         self._state.hubs[self.topic] = reader.hub
         return reader
 

@@ -153,11 +153,11 @@ async def _describe(forwarded: Forwarded) -> object:
         name = forwarded.group(group_id)
         asked = replace(body, group_ids=(name,))
         answer = await forwarded.port.ask_coordinator(forwarded.client, name, asked, forwarded.version)
-        found += [await _described(forwarded, group_id, group) for group in answer.groups]
+        found += [await _localize_group(forwarded, group_id, group) for group in answer.groups]
     return ConsumerGroupDescribeResponse(groups=tuple(found))
 
 
-async def _described(forwarded: Forwarded, group_id: str, group: DescribedConsumerGroup) -> DescribedConsumerGroup:
+async def _localize_group(forwarded: Forwarded, group_id: str, group: DescribedConsumerGroup) -> DescribedConsumerGroup:
     named = [part for member in group.members for part in _parts_of(member)]
     ids = await _client_ids(forwarded, {part.topic_id for part in named})
 

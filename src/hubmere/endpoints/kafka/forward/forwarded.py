@@ -129,7 +129,7 @@ def forwarded_handler(
 async def split_topics(
     forwarded: Forwarded,
     topics: Any,
-    refused: Callable[[Any, ErrorCode], object],
+    refuse: Callable[[Any, ErrorCode], object],
     *,
     right: Rights = Rights.LISTEN,
 ) -> tuple[list[Any], list[Any]]:
@@ -142,6 +142,6 @@ async def split_topics(
         try:
             good.append(replace(topic, name=forwarded.topic(topic.name, right)))
         except Refusal as refusal:
-            bad.append(refused(topic, code_of(refusal)))
+            bad.append(refuse(topic, code_of(refusal)))
     await forwarded.port.provide([topic.name for topic in good])
     return good, bad

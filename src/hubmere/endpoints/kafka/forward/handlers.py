@@ -246,11 +246,11 @@ async def _describe_groups(forwarded: Forwarded) -> object:
         answer = await forwarded.port.ask_coordinator(
             forwarded.client, forwarded.group(group_id), asked, forwarded.version
         )
-        found += [_described(forwarded, group) for group in forwarded.to_client(answer).groups]
+        found += [_localize_group(forwarded, group) for group in forwarded.to_client(answer).groups]
     return DescribeGroupsResponse(groups=tuple(found))
 
 
-def _described(forwarded: Forwarded, group: DescribedGroup) -> DescribedGroup:
+def _localize_group(forwarded: Forwarded, group: DescribedGroup) -> DescribedGroup:
     if not is_consumer(group.protocol_type):
         return group
     members = tuple(
@@ -307,19 +307,19 @@ def _refused_records(topic: Any, code: ErrorCode) -> DeleteRecordsTopicResult:
 async def _delete_records(forwarded: Forwarded) -> object:
     """Only hubs whose tier and policy allow it are passed on (see `admin.topics`)."""
     session, body = forwarded.session, forwarded.body
-    allowed, refused = [], []
+    allowed, refuse = [], []
     for topic in body.topics:
         try:
             code = deletion_error(session.caller.hub(topic.name, Rights.MANAGE, session.now_s))
         except Refusal as refusal:
             code = code_of(refusal)
         if code:
-            refused.append(_refused_records(topic, code))
+            refuse.append(_refused_records(topic, code))
         else:
             allowed.append(topic)
     forwarded.body = replace(body, topics=tuple(allowed))
     answer: Any = await _ask_leaders(forwarded, _refused_records, right=Rights.MANAGE)
-    return replace(answer, topics=(*answer.topics, *refused))
+    return replace(answer, topics=(*answer.topics, *refuse))
 
 
 def _refused_producers(topic: Any, code: ErrorCode) -> DescribeProducersTopicResponse:
@@ -331,9 +331,9 @@ def _refused_producers(topic: Any, code: ErrorCode) -> DescribeProducersTopicRes
 
 
 async def _ask_leaders(
-    forwarded: Forwarded, refused: Callable[[Any, ErrorCode], object], *, right: Rights = Rights.LISTEN
+    forwarded: Forwarded, refuse: Callable[[Any, ErrorCode], object], *, right: Rights = Rights.LISTEN
 ) -> object:
-    good, bad = await split_topics(forwarded, forwarded.body.topics, refused, right=right)
+    good, bad = await split_topics(forwarded, forwarded.body.topics, refuse, right=right)
     if not good:
         return forwarded.request.api.response(topics=tuple(bad))
     asked = replace(forwarded.body, topics=tuple(good))
@@ -342,13 +342,13 @@ async def _ask_leaders(
     return replace(answer, topics=(*answer.topics, *bad))
 
 
-def _failed_positions(refused: Callable[[Any, ErrorCode], object]) -> Callable[[Forwarded, ErrorCode], object]:
-    def failed(forwarded: Forwarded, code: ErrorCode) -> object:
+def _failed_positions(refuse: Callable[[Any, ErrorCode], object]) -> Callable[[Forwarded, ErrorCode], object]:
+    def answer_failure(forwarded: Forwarded, code: ErrorCode) -> object:
         # Clients look the leader up again after this code.
         code = ErrorCode.LEADER_NOT_AVAILABLE if code == UNAVAILABLE else code
-        return forwarded.request.api.response(topics=tuple(refused(topic, code) for topic in forwarded.body.topics))
+        return forwarded.request.api.response(topics=tuple(refuse(topic, code) for topic in forwarded.body.topics))
 
-    return failed
+    return answer_failure
 
 
 HANDLERS: Final[Mapping[int, Handler]] = {

@@ -55,7 +55,7 @@ def map_subscription(data: bytes, topic: Rename) -> bytes:
         value = read_subscription(data)
     except RemoteProtocolError:
         return data
-    owned = _renamed(value.owned_partitions, topic)
+    owned = _rename_topics(value.owned_partitions, topic)
     renamed = replace(value, topics=tuple(map(topic, value.topics)), owned_partitions=owned)
     return write_subscription(renamed, version_of(data))
 
@@ -68,11 +68,11 @@ def map_assignment(data: bytes, topic: Rename) -> bytes:
         value = read_assignment(data)
     except RemoteProtocolError:
         return data
-    assigned = _renamed(value.assigned_partitions, topic)
+    assigned = _rename_topics(value.assigned_partitions, topic)
     return write_assignment(replace(value, assigned_partitions=assigned), version_of(data))
 
 
-def _renamed(topics: Iterable[TopicPartitions], topic: Rename) -> tuple[TopicPartitions, ...]:
+def _rename_topics(topics: Iterable[TopicPartitions], topic: Rename) -> tuple[TopicPartitions, ...]:
     return tuple(TopicPartitions(topic=topic(each.topic), partitions=each.partitions) for each in topics)
 
 

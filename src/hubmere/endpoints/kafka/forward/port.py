@@ -47,8 +47,12 @@ class Coordination(Protocol):
     async def topics_of_ids(self, ids: Iterable[UUID]) -> Mapping[UUID, str]:
         """The topics that have these ids."""
 
-    def note_transaction(self, producer_id: int, transactional_id: str) -> None:
-        """Batches of a producer belong to this transactional id: brokers must be told with each of them."""
+    @property
+    def transaction_version(self) -> int:
+        """The level of Kafka's feature `transaction.version`; 0 if the cluster does not have it."""
+
+    def note_transaction(self, producer_id: int, transactional_id: str, produce_version: int) -> None:
+        """The next batch of a producer has this transactional id; its client sent it in this version of Produce."""
 
     def subscriptions_of(self, client: str) -> dict[tuple[str, str], Any]:
         """What the members of a connection subscribe to, by group and member; forgotten when it is closed."""

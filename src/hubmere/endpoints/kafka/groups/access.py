@@ -47,7 +47,7 @@ class GroupAccess:
         """Whether the caller may read every topic that it is about to subscribe to."""
         if self._has_namespace:
             return True
-        topics = _subscribed(protocol_type, subscriptions)
+        topics = _subscribed_topics(protocol_type, subscriptions)
         return topics is not _UNKNOWN and all(map(self._caller.covers, topics))
 
 
@@ -64,7 +64,7 @@ def topics_of(group: ClassicGroup | ConsumerGroup | None) -> frozenset[str] | No
     return group.subscribed_names() if isinstance(group, ConsumerGroup) else group.subscribed_topics()
 
 
-def _subscribed(protocol_type: str | None, subscriptions: Iterable[bytes]) -> frozenset[str] | None:
+def _subscribed_topics(protocol_type: str | None, subscriptions: Iterable[bytes]) -> frozenset[str] | None:
     if protocol_type != CONSUMER_PROTOCOL_TYPE:
         return _UNKNOWN
     try:

@@ -355,18 +355,18 @@ def delete_groups(session: KafkaSession, request: Request) -> Steps:
     body: DeleteGroupsRequest = request.body
     may = session.caller.may(Rights.MANAGE)
 
-    def done(results: list[DeletedGroup]) -> None:
+    def on_done(results: list[DeletedGroup]) -> None:
         session.respond(request, DeleteGroupsResponse(results=tuple(results)))
 
     group_ids = list(dict.fromkeys(body.group_ids))
-    gather = Gather[DeletedGroup](len(group_ids), done)
+    gather = Gather[DeletedGroup](len(group_ids), on_done)
     for index, group_id in enumerate(group_ids):
         _delete(session, group_id, gather, index, may=may)
         yield
 
 
 def _delete(session: KafkaSession, group_id: str, gather: Gather[DeletedGroup], index: int, *, may: bool) -> None:
-    def done(refusal: Refusal | None) -> None:
+    def on_done(refusal: Refusal | None) -> None:
         code = ErrorCode.NONE if refusal is None else code_of(refusal)
         gather.put(index, DeletedGroup(group_id=group_id, error_code=code))
 
@@ -374,9 +374,9 @@ def _delete(session: KafkaSession, group_id: str, gather: Gather[DeletedGroup], 
         gather.put(index, DeletedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
         return
     try:
-        session.coordinator.groups.delete(group_id, done)
+        session.coordinator.groups.delete(group_id, on_done)
     except Refusal as refusal:
-        done(refusal)
+        on_done(refusal)
 
 
 HANDLERS: Final[Mapping[int, Handler]] = {

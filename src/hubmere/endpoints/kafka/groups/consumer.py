@@ -98,12 +98,12 @@ def _to_heartbeat(session: KafkaSession, request: Request) -> Heartbeat:
         topics=None if names is None else frozenset(names),
         regex=body.subscribed_topic_regex,
         assignor=body.server_assignor,
-        owned=None if owned is None else _owned(owned),
+        owned=None if owned is None else _owned_partitions(owned),
         may_read=may_read(session),
     )
 
 
-def _owned(topics: Iterable[OwnedPartitions]) -> Assignment:
+def _owned_partitions(topics: Iterable[OwnedPartitions]) -> Assignment:
     return frozenset(
         TopicPartition(str(topic.topic_id), partition) for topic in topics for partition in topic.partitions
     )
@@ -151,7 +151,7 @@ def describe(session: KafkaSession, request: Request) -> Steps:
     groups: list[DescribedConsumerGroup] = []
     for group_id in group_ids:
         if len(group_ids) > MAX_NAMES:
-            groups.append(_refused(group_id, NotSupported(TOO_MANY_NAMES)))
+            groups.append(_refusal_row(group_id, NotSupported(TOO_MANY_NAMES)))
         else:
             groups.append(_describe(session, group_id, names, with_operations=is_asked))
         yield from repeat(None, len(groups[-1].members) + 1)
@@ -169,10 +169,10 @@ def _describe(
         allowed = group_operations(session.caller)
         return replace(described, authorized_operations=allowed)
     except Refusal as refusal:
-        return _refused(group_id, refusal)
+        return _refusal_row(group_id, refusal)
 
 
-def _refused(group_id: str, refusal: Refusal) -> DescribedConsumerGroup:
+def _refusal_row(group_id: str, refusal: Refusal) -> DescribedConsumerGroup:
     return DescribedConsumerGroup(
         error_code=code_of(refusal),
         error_message=refusal.text(),

@@ -86,15 +86,15 @@ def _commit(session: KafkaSession, request: Request, commits: list[Commit], code
     delay_s = session.coordinator.offsets.delay(body.group_id, commits, session.now)
     session.throttle(delay_s)
 
-    def done(refusal: Refusal | None) -> None:
+    def on_done(refusal: Refusal | None) -> None:
         failed = ErrorCode.NONE if refusal is None else code_of(refusal)
         results = [(topic, [(index, code or failed) for index, code in parts]) for topic, parts in codes]
         _answer_commit(session, request, results, delay_s)
 
     try:
-        session.coordinator.offsets.commit(body.group_id, commits, session.now_ms, done)
+        session.coordinator.offsets.commit(body.group_id, commits, session.now_ms, on_done)
     except Refusal as refusal:
-        done(refusal)
+        on_done(refusal)
 
 
 def _all(body: OffsetCommitRequest, code: ErrorCode) -> Codes:
@@ -257,11 +257,11 @@ def offset_delete(session: KafkaSession, request: Request) -> Steps:
         codes.append((topic.name, [(index, code) for index in indexes]))
         yield
 
-    def done(refusal: Refusal | None) -> None:
+    def on_done(refusal: Refusal | None) -> None:
         failed = ErrorCode.NONE if refusal is None else code_of(refusal)
         session.respond(request, _delete_response(failed, codes))
 
-    session.coordinator.offsets.delete(body.group_id, partitions, done)
+    session.coordinator.offsets.delete(body.group_id, partitions, on_done)
 
 
 def _subscribed_topics(session: KafkaSession, group_id: str) -> frozenset[str]:

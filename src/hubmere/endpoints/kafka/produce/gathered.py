@@ -15,7 +15,7 @@ from hubmere.endpoints.kafka.produce.check import ZSTD_SINCE_PRODUCE, newest_all
 from hubmere.endpoints.kafka.produce.responses import encode_refusal, response_template
 from hubmere.model.clock import Clock
 from hubmere.model.errors import Refusal
-from hubmere.wire.kafka.connection import Request
+from hubmere.wire.kafka.connection import Request, ServerConnection
 from hubmere.wire.kafka.messages.produce import ProducePartitionResponse
 from hubmere.wire.kafka.repeats import ProduceRun
 
@@ -37,9 +37,9 @@ def build_run_coalescer(clock: Clock, call_soon: Callable[[Callable[[], None]], 
     return RunCoalescer(newest_allowed_ms, defer)
 
 
-def gather(session: "KafkaSession", data: bytearray) -> bool:
+def gather(session: "KafkaSession", engine: ServerConnection, data: bytearray) -> bool:
     """Gather the requests of one read; False, without any effect, if `produce` has to handle them."""
-    run = session.engine.peek_run(data)
+    run = engine.peek_run(data)
     if run is None or run.version < ZSTD_SINCE_PRODUCE:
         return False
     indexes = run.indexes
@@ -47,7 +47,7 @@ def gather(session: "KafkaSession", data: bytearray) -> bool:
     if count > 1 and (count >= MAX_GATHERED_REQUESTS or indexes.count(indexes[0]) < count):
         return False
     session.has_gathered = True
-    session.shared.run_coalescer.add(GatheredRun(session, session.engine.accept_run(run)))
+    session.shared.run_coalescer.add(GatheredRun(session, engine.accept_run(run)))
     return True
 
 
@@ -61,14 +61,9 @@ class GatheredRun:
         self._session = session
         self._request = request
         self.partition = run.indexes[0]
-        starts, ends = run.starts, run.ends
-        if len(starts) == 1:
-            self.data = memoryview(run.data)[starts[0] : ends[0]]
-            self.sizes: Sequence[int] = (ends[0] - starts[0],)
-        else:
-            parts = [run.data[start:end] for start, end in zip(starts, ends, strict=True)]
-            self.data = memoryview(b"".join(parts))
-            self.sizes = [len(part) for part in parts]
+        batches = run.batches
+        self.data = batches[0] if len(batches) == 1 else b"".join(batches)
+        self.sizes: Sequence[int] = [len(batch) for batch in batches]
         self._held_bytes = 0
 
     def find_publisher(self, now: float, now_ms: int) -> Publisher | None:

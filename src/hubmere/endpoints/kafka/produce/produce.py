@@ -15,7 +15,8 @@ partition and answered with one write to the socket:
 A few small requests that are all that a connection has sent are published together with those of others (`gathered`).
 """
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from struct import Struct
 from typing import Final
@@ -27,6 +28,7 @@ from hubmere.endpoints.kafka.produce.record_errors import find_record_errors
 from hubmere.endpoints.kafka.produce.responses import encode_refusal, response_template
 from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.endpoints.kafka.shared import Handler
+from hubmere.endpoints.kafka.slices import Steps
 from hubmere.model.entity import Hub, TimestampType
 from hubmere.model.errors import CorruptBatch, InvalidBatch, Refusal, ShuttingDown
 from hubmere.model.receipt import Receipt
@@ -46,10 +48,10 @@ from hubmere.wire.kafka.connection import Request
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.produce import (
     PRODUCE,
-    ProducePartition,
     ProducePartitionResponse,
     ProduceRequest,
     ProduceResponse,
+    ProduceTopic,
     ProduceTopicResponse,
     RecordError,
 )
@@ -59,6 +61,8 @@ from hubmere.wire.kafka.repeats import ProduceRun
 ACKS_ALL: Final = -1
 ACKS_NONE: Final = 0
 _ACKS: Final = (ACKS_ALL, ACKS_NONE, 1)
+# Requests to more partitions are handled in slices: one takes about 50 microseconds.
+MAX_UNSLICED_PARTITIONS: Final = 64
 
 _ZSTD: Final = int(Codec.ZSTD)
 # Checksum, attributes, last delta, first and newest time: the fields of the header that are checked here.
@@ -153,7 +157,7 @@ class _Part:
             self.append_time_ms = receipt.enqueued_at_ms
 
 
-class _Pending:
+class _Pending(ABC):
     """Responses that wait for commits: the common part of a single request and of a run."""
 
     __slots__ = ("acks", "delay_s", "is_append_time", "max_delay_s", "missing", "request", "session")
@@ -169,9 +173,9 @@ class _Pending:
         # Publications that are not committed yet.
         self.missing = 0
 
+    @abstractmethod
     def send(self) -> None:
         """Send the response."""
-        raise NotImplementedError
 
 
 # --- one request -----------------------------------------------------------------------------------------------------
@@ -186,18 +190,24 @@ class _PendingRequest(_Pending):
         super().__init__(session, request)
         self._topics: list[tuple[str, list[_Part]]] = []
 
-    def publish(self, topic: str, partitions: tuple[ProducePartition, ...]) -> None:
-        """Publish the batches of one topic."""
-        parts = []
-        for partition in partitions:
-            part = _Part(self, partition.index)
-            parts.append(part)
-            if self.acks in _ACKS:
-                # Produced records arrive as one view of what was received.
-                self._publish_batch(topic, part, partition.records)  # type: ignore[arg-type]
-            else:
-                part.code = ErrorCode.INVALID_REQUIRED_ACKS
-        self._topics.append((topic, parts))
+    def publish(self, topics: Iterable[ProduceTopic]) -> Steps:
+        """Publish the batches of all topics, one in each step."""
+        # Until all are handed over: the first may be committed before the last one is published.
+        self.missing += 1
+        for topic in topics:
+            parts: list[_Part] = []
+            self._topics.append((topic.name, parts))
+            for partition in topic.partitions:
+                part = _Part(self, partition.index)
+                parts.append(part)
+                if self.acks in _ACKS:
+                    # Produced records arrive as one view of what was received.
+                    self._publish_batch(topic.name, part, partition.records)  # type: ignore[arg-type]
+                else:
+                    part.code = ErrorCode.INVALID_REQUIRED_ACKS
+                yield
+        self.missing -= 1
+        self._finish()
 
     def _publish_batch(self, topic: str, part: _Part, records: Buffer | None) -> None:
         publisher: Publisher | None = None
@@ -244,7 +254,7 @@ class _PendingRequest(_Pending):
         if coordination is not None:
             namespace = self.session.caller.namespace_key
             name = coordination.transaction_of(namespace, body.transactional_id)
-            coordination.note_transaction(header.producer_id, name)
+            coordination.note_transaction(header.producer_id, name, self.request.version)
             return
         self.session.coordinator.transactions.require_enlisted(
             body.transactional_id, header.producer_id, header.producer_epoch, (hub_uid, index)
@@ -260,7 +270,7 @@ class _PendingRequest(_Pending):
         part.record_errors, text = find_record_errors(part.code, records, hub, part.index, newest_ms)
         part.message = text or part.message
 
-    def finish(self) -> None:
+    def _finish(self) -> None:
         """Every batch was handed over: throttle a client over its units, and answer if no commit is missing."""
         if self.delay_s > 0:
             self.session.throttle(self.delay_s)
@@ -379,15 +389,13 @@ def publish_run(session: KafkaSession, request: Request) -> bool:
 
 
 def _by_partition(run: ProduceRun) -> dict[int, _PartitionRequests]:
-    view = memoryview(run.data)
     collected: dict[int, _PartitionRequests] = {}
-    for position, index in enumerate(run.indexes):
+    for position, (index, batch) in enumerate(zip(run.indexes, run.batches, strict=True)):
         requests = collected.get(index)
         if requests is None:
             requests = collected[index] = _PartitionRequests()
-        start, end = run.starts[position], run.ends[position]
-        requests.data += view[start:end]
-        requests.sizes.append(end - start)
+        requests.data += batch
+        requests.sizes.append(len(batch))
         requests.positions.append(position)
     return collected
 
@@ -405,10 +413,14 @@ def produce(session: KafkaSession, request: Request) -> None:
         if not publish_run(session, request):
             session.handle_next(session.engine.split_run(request))
         return
-    pending = _PendingRequest(session, request)
-    for topic in request.body.topics:
-        pending.publish(topic.name, topic.partitions)
-    pending.finish()
+    body: ProduceRequest = request.body
+    steps = _PendingRequest(session, request).publish(body.topics)
+    # A client that does not wait may close its connection at once, and the rest of a long request with it.
+    if body.acks != ACKS_NONE and sum([len(topic.partitions) for topic in body.topics]) > MAX_UNSLICED_PARTITIONS:
+        session.run_in_slices(steps)
+    else:
+        for _ in steps:
+            pass
 
 
 HANDLERS: Final[Mapping[int, Handler]] = {PRODUCE.key: produce}

@@ -26,15 +26,15 @@ RecordErrors = tuple[tuple[RecordError, ...], str | None]
 def find_record_errors(code: int, records: Buffer | None, hub: Hub, partition: int, newest_ms: int) -> RecordErrors:
     """The records for which a batch was refused with this code; none if the batch as a whole is at fault."""
     if code == ErrorCode.INVALID_TIMESTAMP:
-        errors = _bounded(_too_new(records, newest_ms))
+        errors = _first_errors(_too_new(records, newest_ms))
         return errors, "One or more records have been rejected due to invalid timestamp"
     if code == ErrorCode.INVALID_RECORD and hub.retention.is_compacted:
-        errors = _bounded(_without_key(records, f"{hub.name}-{partition}"))
+        errors = _first_errors(_without_key(records, f"{hub.name}-{partition}"))
         return errors, _summary(errors) if errors else None
     return (), None
 
 
-def _bounded(errors: Iterator[RecordError]) -> tuple[RecordError, ...]:
+def _first_errors(errors: Iterator[RecordError]) -> tuple[RecordError, ...]:
     try:
         return tuple(islice(errors, MAX_RECORD_ERRORS))
     except UnreadableRecords:

@@ -12,12 +12,12 @@ Every delivery is sent settled and has an empty tag: reading removes nothing, so
 
 from hubmere.broker import LinkRole, LinkView, Reader, Resource
 from hubmere.endpoints.amqp.errors import entity_name
-from hubmere.endpoints.amqp.link_handler import HubLink, LinkHost
+from hubmere.endpoints.amqp.links.link_handler import HubLink, LinkHost
 from hubmere.endpoints.stream import Timer
 from hubmere.model.entity import Rights
 from hubmere.model.errors import Refusal
 from hubmere.records.header import read_header
-from hubmere.translate import DecodedCache, RuntimeInfo, emit_transfers, message_at
+from hubmere.translate import DecodedCache, OwnOffsets, RuntimeInfo, emit_transfers, message_at
 from hubmere.wire.amqp import Link
 
 # One write to the transport; smaller ones cost system calls, larger ones stall the other connections.
@@ -55,12 +55,13 @@ class RetainedBytes:
 class _Piece:
     """Whole batches from the log, and how far they are sent."""
 
-    __slots__ = ("at", "data", "end_sequence", "offset")
+    __slots__ = ("at", "data", "end_sequence", "offset", "offsets")
 
-    def __init__(self, data: memoryview, offset: int, end_sequence: int) -> None:
+    def __init__(self, data: memoryview, offset: int, end_sequence: int, offsets: OwnOffsets) -> None:
         self.data = data
         self.offset = offset
         self.end_sequence = end_sequence
+        self.offsets = offsets
         self.at = 0
 
     @property
@@ -246,7 +247,7 @@ class ReadLink(HubLink):
         chunk = reader.read(READ_BYTES)
         if chunk is None:
             return None
-        self._piece = _Piece(chunk.data, chunk.offset, chunk.next_sequence)
+        self._piece = _Piece(chunk.data, chunk.offset, chunk.next_sequence, chunk.offsets)
         return self._piece
 
     def _send_from(self, piece: _Piece, reader: Reader) -> int:
@@ -268,6 +269,7 @@ class ReadLink(HubLink):
             log=self._log,
             runtime=self._runtime_info(reader),
             offsets_are_sequences=reader.offsets_are_sequences,
+            offsets=piece.offsets,
             skip=reader.aborted_transactions(sequence, piece.end_sequence),
         )
         for first, following in emission.unreadable:
@@ -291,6 +293,7 @@ class ReadLink(HubLink):
             log=self._log,
             runtime=self._runtime_info(reader),
             offsets_are_sequences=reader.offsets_are_sequences,
+            offsets=piece.offsets,
         )
         if message is None:
             return 0

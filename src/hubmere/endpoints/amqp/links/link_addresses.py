@@ -154,18 +154,18 @@ def parse_selector(text: str) -> Position:
 def _offset(value: str, inclusive: bool) -> Position:
     if fold(value) == "@latest":
         return Position.latest()
-    return _numbered(value, inclusive, Position.offset)
+    return _parse_number(value, inclusive, Position.offset)
 
 
 def _sequence(value: str, inclusive: bool) -> Position:
-    return _numbered(value, inclusive, Position.sequence)
+    return _parse_number(value, inclusive, Position.sequence)
 
 
 def _time(value: str, inclusive: bool) -> Position:
-    return _numbered(value, inclusive, Position.time)
+    return _parse_number(value, inclusive, Position.time)
 
 
-def _numbered(value: str, inclusive: bool, make: Callable[..., Position]) -> Position:
+def _parse_number(value: str, inclusive: bool, make: Callable[..., Position]) -> Position:
     if _NUMBER.fullmatch(value) is None:
         raise InvalidArgument("position", value, "a whole number")
     number = int(value.partition(".")[0])

@@ -12,13 +12,18 @@ from hubmere.broker import Caller, Judge, LinkView, Publisher
 from hubmere.endpoints.amqp.cbs import ClaimsNode
 from hubmere.endpoints.amqp.context import AmqpContext
 from hubmere.endpoints.amqp.errors import RenewToken, SecondClaimsLink
-from hubmere.endpoints.amqp.idempotence import CAPABILITY, ProducerKey, ProducerTerms, agree, wants_idempotence
-from hubmere.endpoints.amqp.link_addresses import HubAddress, ServiceNode, parse_address, position_of, reader_address
-from hubmere.endpoints.amqp.link_handler import HubLink, LinkHost
-from hubmere.endpoints.amqp.management import ManagementNode
-from hubmere.endpoints.amqp.publish_link import PublishLink
-from hubmere.endpoints.amqp.read_link import ReadLink
-from hubmere.endpoints.amqp.service_links import (
+from hubmere.endpoints.amqp.links.idempotence import CAPABILITY, ProducerKey, ProducerTerms, agree, wants_idempotence
+from hubmere.endpoints.amqp.links.link_addresses import (
+    HubAddress,
+    ServiceNode,
+    parse_address,
+    position_of,
+    reader_address,
+)
+from hubmere.endpoints.amqp.links.link_handler import HubLink, LinkHost
+from hubmere.endpoints.amqp.links.publish_link import PublishLink
+from hubmere.endpoints.amqp.links.read_link import ReadLink
+from hubmere.endpoints.amqp.links.service_links import (
     MAX_REQUEST_BYTES,
     REQUEST_CREDIT,
     Answer,
@@ -26,6 +31,7 @@ from hubmere.endpoints.amqp.service_links import (
     ReplyLink,
     RequestLink,
 )
+from hubmere.endpoints.amqp.management import ManagementNode
 from hubmere.model.errors import ClaimMissing, InvalidArgument, NotSupported, Refusal
 from hubmere.model.names import publisher_name
 from hubmere.wire.amqp import Link

@@ -11,9 +11,9 @@ from functools import partial
 from typing import TypeVar
 
 from hubmere.broker import Coalescer, LinkRole, LinkView, Publisher, Resource, shared_limit_bytes, split_run
-from hubmere.endpoints.amqp.errors import RecentlyBusy, entity_name, rejected, row_of
-from hubmere.endpoints.amqp.idempotence import OldSequence, ProducerKey, Producers, ProducerTerms
-from hubmere.endpoints.amqp.link_handler import HubLink, LinkHost
+from hubmere.endpoints.amqp.errors import RecentlyBusy, entity_name, rejection, row_of
+from hubmere.endpoints.amqp.links.idempotence import OldSequence, ProducerKey, Producers, ProducerTerms
+from hubmere.endpoints.amqp.links.link_handler import HubLink, LinkHost
 from hubmere.model.entity import Rights
 from hubmere.model.errors import InvalidArgument, PartitionOffline, PublicationTooLarge, Refusal
 from hubmere.model.receipt import Receipt
@@ -38,7 +38,10 @@ class PublishLink(HubLink):
 
     __slots__ = (
         "_busy",
+        "_can_coalesce",
         "_coalescer",
+        "_credit",
+        "_credit_step",
         "_detach_reason",
         "_fenced_by",
         "_in_flight",
@@ -57,6 +60,8 @@ class PublishLink(HubLink):
         self._busy = busy
         self._terms: ProducerTerms | None = None
         self._publisher: Publisher | None = None
+        self._can_coalesce = False
+        self._credit, self._credit_step = HUB_CREDIT, HUB_CREDIT_STEP
         self._registration: tuple[Producers, ProducerKey] | None = None
         self._in_flight = 0
         self._detach_reason: Refusal | None = None
@@ -71,6 +76,9 @@ class PublishLink(HubLink):
         """Accept deliveries for a publisher from now on."""
         self._publisher = publisher
         self._terms = terms
+        self._can_coalesce = publisher.can_coalesce
+        if publisher.partition is not None:
+            self._credit, self._credit_step = PARTITION_CREDIT, PARTITION_CREDIT_STEP
 
     def join(self, producers: Producers, key: ProducerKey) -> None:
         """Register the link of an idempotent producer."""
@@ -81,20 +89,12 @@ class PublishLink(HubLink):
         """Give the peer credit."""
         self._link.grant(self._credit)
 
-    @property
-    def _credit(self) -> int:
-        return PARTITION_CREDIT if self._has_partition else HUB_CREDIT
-
-    @property
-    def _has_partition(self) -> bool:
-        return self._publisher is not None and self._publisher.partition is not None
-
     # --- callbacks of the connection
 
     def on_deliveries(self, run: DeliveriesReceived) -> None:
         """Publish whole deliveries."""
         publisher = self._publisher
-        if run.message_format == BATCH_FORMAT or publisher is None or not publisher.can_coalesce:
+        if run.message_format == BATCH_FORMAT or publisher is None or not self._can_coalesce:
             self._publish_each(run.ids, run.payloads, run.message_format, run.settled)
         else:
             self._coalesce(publisher, run)
@@ -110,29 +110,27 @@ class PublishLink(HubLink):
             or self._detach_reason is not None
             or backpressure.waiting_bytes
             or not payload
-            or not publisher.can_coalesce
+            or not self._can_coalesce
             or keyed_messages([payload])
             or self._link.credit <= self._credit // 2
         ):
             return False
+        size_bytes = len(payload)
         self._in_flight += 1
-        backpressure.hold(len(payload))
-        self._coalescer.add_single(publisher, payload, partial(self._on_single_settled, delivery_id, len(payload)))
+        backpressure.hold(size_bytes)
+        self._coalescer.add_single(publisher, payload, partial(self._on_single_settled, delivery_id, size_bytes))
         return True
 
     def _on_single_settled(self, delivery_id: int, size_bytes: int, error: Exception | None) -> None:
         host, link = self._host, self._link
-        is_alone = error is None and self._detach_reason is None and host.backpressure.waiting_bytes == size_bytes
+        backpressure = host.backpressure
+        is_alone = error is None and self._detach_reason is None and backpressure.waiting_bytes == size_bytes
         if not is_alone or link.credit <= self._credit - self._credit_step:
             self._on_settled(((delivery_id, delivery_id),), size_bytes, error)
             return
         self._in_flight -= 1
-        host.backpressure.release(size_bytes)
+        backpressure.release(size_bytes)
         host.accept_at_once(link, delivery_id)
-
-    @property
-    def _credit_step(self) -> int:
-        return PARTITION_CREDIT_STEP if self._has_partition else HUB_CREDIT_STEP
 
     def _renew_credit(self, least: int) -> None:
         if self._link.is_attached and self._link.credit <= least:
@@ -306,7 +304,7 @@ class PublishLink(HubLink):
                 self._busy.note(self._publisher.entity.uid, refusal, self._host.clock.monotonic())
             self._detach_when_settled(refusal)
         elif delivery is not None:
-            state = rejected(*self._host.explain(refusal, self._entity))
+            state = rejection(*self._host.explain(refusal, self._entity))
             self._link.settle(delivery[0], delivery[1], state=state)
 
     def _detach_when_settled(self, refusal: Refusal) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from hubmere.broker import LinkRole, LinkView
-from hubmere.endpoints.amqp.errors import rejected
-from hubmere.endpoints.amqp.link_addresses import ServiceNode
-from hubmere.endpoints.amqp.link_handler import LinkHandlerBase, LinkHost
+from hubmere.endpoints.amqp.errors import rejection
+from hubmere.endpoints.amqp.links.link_addresses import ServiceNode
+from hubmere.endpoints.amqp.links.link_handler import LinkHandlerBase, LinkHost
 from hubmere.model.errors import InvalidArgument
 from hubmere.wire.amqp import Condition, Link, RemoteProtocolError
 from hubmere.wire.amqp.codec.message import Annotations, Body, Message, read_message, write_message
@@ -169,19 +169,19 @@ class RequestLink(LinkHandlerBase):
         try:
             request = read_message(payload)
         except RemoteProtocolError as error:
-            return rejected(error.condition, error.description)
+            return rejection(error.condition, error.description)
         reply_link = self._replies.find(self.node, request, self._link)
         if reply_link is None:
-            return rejected(Condition.NOT_FOUND, "No receiving link is attached for the reply.")
+            return rejection(Condition.NOT_FOUND, "No receiving link is attached for the reply.")
         if reply_link.is_full or len(self._waiting) >= MAX_HELD_REPLIES:
-            return rejected(Condition.RESOURCE_LIMIT_EXCEEDED, "Too many replies wait for credit.")
+            return rejection(Condition.RESOURCE_LIMIT_EXCEEDED, "Too many replies wait for credit.")
         return reply_link, request
 
     def on_oversized(self, delivery: DeliveryOversized) -> None:
         """Reject a request that is too large."""
         if not delivery.settled:
             text = f"A request of {delivery.size_bytes} bytes exceeds the limit of {MAX_REQUEST_BYTES} bytes."
-            self._link.settle(delivery.delivery_id, state=rejected(Condition.LINK_MESSAGE_SIZE_EXCEEDED, text))
+            self._link.settle(delivery.delivery_id, state=rejection(Condition.LINK_MESSAGE_SIZE_EXCEEDED, text))
 
 
 def text_property(request: Message, name: str) -> str:

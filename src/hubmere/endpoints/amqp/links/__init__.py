@@ -1,0 +1,1 @@
+"""The links of an AMQP connection: how they attach, publish, read and detach."""
