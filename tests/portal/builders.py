@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import MutableMapping
 from typing import Any
 
-from broker.builders import ADMIN_TOKEN, Bench
-from hubmere.broker.live import LiveHub
+from broker.builders import ADMIN_TOKEN, BrokerHarness
+from hubmere.broker.hubs.live import LiveHub
 from hubmere.broker.read import Reader
 from hubmere.capture.browse import CapturedFolders
 from hubmere.model.addresses import Addresses
@@ -14,11 +14,11 @@ from hubmere.model.names import ROOT_RULE, rule_name
 from hubmere.model.position import Position
 from hubmere.model.tier import Profile
 from hubmere.portal.app import SESSION_KEY, Pages, Portal, Receive, Scope, Send
-from hubmere.portal.logins import Login, Logins
+from hubmere.portal.history.recorder import Recorder
+from hubmere.portal.history.sampler import Sampler
 from hubmere.portal.node_facts import NodeFacts
-from hubmere.portal.portal_session import PageContext, PortalSession
-from hubmere.portal.recorder import Recorder
-from hubmere.portal.sampler import Sampler
+from hubmere.portal.sign_in.logins import Login, Logins
+from hubmere.portal.sign_in.portal_session import PageContext, PortalSession
 from hubmere.records.header import seal
 from hubmere.store.history import MemoryHistory
 from hubmere.testing import ManualClock
@@ -43,7 +43,7 @@ class EchoPages:
         """No page is open."""
 
 
-class PortalHarness(Bench):
+class PortalHarness(BrokerHarness):
     """A broker with logins, a sampler and a manual clock."""
 
     def __init__(self, *, profile: Profile = Profile.DEVELOPER) -> None:
@@ -60,7 +60,7 @@ class PortalHarness(Bench):
         async def load() -> Pages:
             return EchoPages()
 
-        return Portal(self.broker, self.clock, ADDRESSES, self.history, NodeFacts(), CapturedFolders(), load=load)
+        return Portal(self.broker, self.clock, ADDRESSES, self.history, NodeFacts(), CapturedFolders, load=load)
 
     def a_rule(self, name: str, *rights: str, hub: str | None = None) -> str:
         """Create a rule. Returns the connection string of its primary key."""

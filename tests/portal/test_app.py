@@ -38,7 +38,7 @@ def test_request_without_cookie_is_redirected_to_the_sign_in_page(harness: Porta
     ]
 
 
-def test_sign_in_leads_back_to_the_page_that_was_asked_for(harness: PortalHarness) -> None:
+def test_sign_in_redirects_to_the_requested_page(harness: PortalHarness) -> None:
     """A link in a ticket or a chat must open the page that it names."""
     portal = harness.portal()
     page = "/n/hubmere/hub?hub=a%20b"
@@ -56,12 +56,12 @@ def test_sign_in_leads_back_to_the_page_that_was_asked_for(harness: PortalHarnes
 @pytest.mark.parametrize(
     "page", ["https://evil.example/", "//evil.example", "/\\evil", "/n/\\evil", "/n/é", "/n/\r\nx"]
 )
-def test_sign_in_leads_to_no_other_site(harness: PortalHarness, page: str) -> None:
+def test_sign_in_redirects_to_no_other_site(harness: PortalHarness, page: str) -> None:
     """The address of the next page comes from the link, which an attacker may have written."""
     assert sign_in(harness.portal(), ADMIN_TOKEN, next_page=page).header("location") == "/portal/"
 
 
-def test_sign_in_page_needs_nothing_from_elsewhere_and_no_script(harness: PortalHarness) -> None:
+def test_sign_in_page_needs_no_other_site_and_no_script(harness: PortalHarness) -> None:
     """It is served to everyone, and it must work without internet access."""
     answer = ask(harness.portal(), "/sign-in")
 
@@ -245,7 +245,7 @@ def test_assets_are_cached_and_pages_are_not(harness: PortalHarness) -> None:
 
 
 def test_new_link_is_for_the_administrator_token_and_signs_in_once(harness: PortalHarness) -> None:
-    """`hubmere portal` asks for it; the link before, which nobody used, has ended."""
+    """`hubmere portal` requests it; the previous link, which was not used, is then invalid."""
     portal = harness.portal()
     before = portal.first_link.removeprefix("/portal")
 

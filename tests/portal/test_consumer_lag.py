@@ -4,14 +4,14 @@ from unittest.mock import patch
 
 from hubmere.broker.blobs.accounts import BlobAccounts
 from hubmere.broker.blobs.processors import ProcessorPartition
-from hubmere.portal.consumer_lag import consumer_positions, lag_by_group
+from hubmere.portal.history.consumer_lag import consumer_positions, lag_by_group
 from hubmere.store.catalog.runtime_state import Checkpoint, GroupOffset, Ownership
 from hubmere.store.catalog.view import Put
 from portal.builders import PortalHarness
 
 
-def test_readers_checkpoints_and_kafka_groups_are_side_by_side(harness: PortalHarness) -> None:
-    """Operators want to see all consumers in one table."""
+def test_readers_checkpoints_and_kafka_groups_are_in_one_table(harness: PortalHarness) -> None:
+    """Operators need all consumers in one place."""
     harness.publish(b"a", b"b", b"c")
     harness.a_reader(name="tail")
     uid, other = harness.hub.entity.uid, harness.a_hub("other").entity.uid
@@ -60,7 +60,7 @@ def test_lag_excludes_events_that_retention_deleted(harness: PortalHarness) -> N
 
 
 def test_checkpoints_in_blobs_are_positions_of_their_group(harness: PortalHarness) -> None:
-    """Processors of the SDKs keep their state in blobs; their lag stands beside that of Kafka groups."""
+    """Processors of the SDKs keep their state in blobs; their lag is shown with that of Kafka groups."""
     harness.publish(b"a", b"b", b"c")
     stored = ProcessorPartition(
         host="localhost", hub="orders", group="$default", partition="0", container="c", account="a", owner="worker-7",

@@ -26,7 +26,7 @@ def test_node_starts_without_loading_the_pages() -> None:
 def test_node_stops_cleanly_while_the_pages_are_loading() -> None:
     """A late request must not delay the shutdown or leave anything open."""
     with Node(hubs=["orders"], settings={"memory": True}) as node:
-        answer = httpx.get(f"{node.http}/portal/sign-in", timeout=20)
+        answer = httpx.get(f"{node.http}/portal/sign-in", timeout=120)
 
         node.stop()
         logs = node.logs()

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from hubmere.broker.conditions import DISK, Condition, ConditionSeverity
 from hubmere.broker.management.connections import ConnectionView, LinkRole, LinkView
+from hubmere.broker.monitoring.conditions import DISK, Condition, ConditionSeverity
 from hubmere.broker.read import Reader
 from hubmere.model.entity import Status
 from hubmere.model.errors import ServerBusy
 from hubmere.model.spec import HubSpec
 from hubmere.model.tier import Profile
-from hubmere.portal import doctor
-from hubmere.portal.doctor import (
+from hubmere.portal.doctor import diagnosis as doctor
+from hubmere.portal.doctor.diagnosis import (
     CONTEST_CHANGES,
     STALLED_SECONDS,
     Observer,
@@ -20,8 +20,8 @@ from hubmere.portal.doctor import (
     findings,
     links_by_reader,
 )
-from hubmere.portal.finding import Finding, Severity
-from hubmere.portal.sampler import COUNTERS, NO_RATES, Rates
+from hubmere.portal.doctor.finding import Finding, Severity
+from hubmere.portal.history.sampler import COUNTERS, NO_RATES, Rates
 from portal.builders import PortalHarness
 
 

@@ -47,6 +47,15 @@ def test_retention_of_whole_days_is_shown_in_days(hours: int | None, text: str) 
 
 
 @pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-1.0, "0 s ago"), (119.0, "119 s ago"), (120.0, "2 min ago"), (7200.0, "2 h ago"), (200_000.0, "2 days ago")],
+)
+def test_age_is_shown_in_its_largest_unit(seconds: float, text: str) -> None:
+    """The clock of a producer may be ahead."""
+    assert formatting.age(seconds) == text
+
+
+@pytest.mark.parametrize(
     ("body", "text"),
     [
         (None, "(no body)"),

@@ -7,9 +7,9 @@ from hubmere.model.entity import DefaultAction, NetworkRuleSet, Rights
 from hubmere.model.errors import ClaimMissing, HubNotFound, InvalidAudience, NamespaceNotFound
 from hubmere.model.names import namespace_name
 from hubmere.model.spec import NamespaceSpec
-from hubmere.portal import logins as module
-from hubmere.portal.logins import IDLE_SECONDS, Logins, SignedOut
-from hubmere.portal.portal_session import PageContext
+from hubmere.portal.sign_in import logins as module
+from hubmere.portal.sign_in.logins import IDLE_SECONDS, Logins, SignedOut
+from hubmere.portal.sign_in.portal_session import PageContext
 from portal.builders import PortalHarness
 
 

@@ -1,12 +1,12 @@
-"""Findings about event processors: their checkpoints and owners, as the node keeps them."""
+"""Findings about event processors: their checkpoints and owners that are stored on the node."""
 
 from itertools import pairwise
 
 from hubmere.broker import ProcessorState
 from hubmere.broker.blobs.owner_moves import MAX_BLOBS, OwnerMoves
 from hubmere.broker.blobs.processors import ProcessorPartition
-from hubmere.portal.finding import Severity
-from hubmere.portal.processor_checks import processor_findings
+from hubmere.portal.doctor.finding import Severity
+from hubmere.portal.doctor.processor_checks import processor_findings
 from hubmere.store.catalog.blob_records import BlobRecord
 
 _NAME = "localhost/orders/$default/ownership/0"
@@ -27,13 +27,13 @@ def a_blob(owner: str, name: str = _NAME) -> BlobRecord:
     )
 
 
-def test_sound_processor_has_no_finding() -> None:
-    """A partition that moves once, as at every deployment, is none either."""
+def test_healthy_processor_has_no_finding() -> None:
+    """A partition that moves once, as at every deployment, is not reported either."""
     assert list(processor_findings([a_state(), a_state(owner_moves=1)])) == []
 
 
 def test_moving_owner_and_lost_events_are_found() -> None:
-    """Lost events are an error: nobody can read them any more."""
+    """Lost events are an error: they can no longer be read."""
     found = list(processor_findings([a_state(owner_moves=14), a_state(lost_events=1200)]))
 
     assert [(each.severity, each.problem, each.location) for each in found] == [
@@ -45,7 +45,7 @@ def test_moving_owner_and_lost_events_are_found() -> None:
 
 
 def test_moves_are_counted_for_a_minute() -> None:
-    """A renewal, a release and a claim of a free partition are no moves."""
+    """A renewal, a release and a claim of a free partition do not count as moves."""
     moves = OwnerMoves()
     owners = ["one", "one", "two", "", "one", "two", "one"]
     for second, (before, after) in enumerate(pairwise(owners)):
@@ -60,7 +60,7 @@ def test_moves_are_counted_for_a_minute() -> None:
 
 
 def test_number_of_watched_blobs_is_bounded() -> None:
-    """Names come from clients."""
+    """Clients choose the names."""
     moves = OwnerMoves()
     for number in range(MAX_BLOBS + 5):
         name = f"host/hub{number}/group/ownership/0"

@@ -6,22 +6,22 @@ from collections.abc import Sequence
 
 import pytest
 
-from hubmere.model.history import HistoryRow, Values
-from hubmere.portal.consumer_lag import amqp_label, kafka_label
-from hubmere.portal.recorder import (
+from hubmere.model.monitoring.history import HistoryRow, Values
+from hubmere.portal.history.consumer_lag import amqp_label, kafka_label
+from hubmere.portal.history.recorder import (
     CONNECTIONS,
     LAG_WIDTH,
     MAX_LAG_SERIES,
     MAX_POINTS,
     MAX_SERIES,
     Recorder,
-    filled,
+    downsample,
+    fill_idle,
     hub_series,
     lag_series,
     namespace_series,
-    thinned,
 )
-from hubmere.portal.sampler import COUNTERS
+from hubmere.portal.history.sampler import COUNTERS
 from hubmere.store.catalog.runtime_state import GroupOffset
 from hubmere.store.catalog.view import Put
 from hubmere.store.history import MemoryHistory
@@ -50,14 +50,14 @@ def names(harness: PortalHarness) -> tuple[str, str]:
 
 
 def test_rates_are_recorded_every_second(harness: PortalHarness, names: tuple[str, str]) -> None:
-    """Nobody has to have a page open for there to be something to look at afterwards."""
+    """The history exists even if no page was open."""
     record(harness, 5, events_per_second=3)
 
     for series in names:
         assert [values[_IN] for _, values in read(harness, series, 300)] == [3.0] * 5
 
 
-def test_longer_ranges_are_means(harness: PortalHarness, names: tuple[str, str]) -> None:
+def test_longer_ranges_have_mean_values(harness: PortalHarness, names: tuple[str, str]) -> None:
     """A day has a row per 10 seconds, a month one per minute; idle seconds count."""
     harness.clock.set_wall(1_700_000_039_000)
     record(harness, 60, events_per_second=2)
@@ -88,7 +88,7 @@ def test_idle_hub_has_no_rows(harness: PortalHarness, names: tuple[str, str]) ->
 
     assert read(harness, names[1], 300) == []
     times = [second for second, _ in read(harness, names[0], 300)]
-    assert [values[_IN] for _, values in filled([], times)] == [0.0] * 3
+    assert [values[_IN] for _, values in fill_idle([], times)] == [0.0] * 3
 
 
 def test_connections_of_the_portal_are_not_counted(harness: PortalHarness, names: tuple[str, str]) -> None:
@@ -142,7 +142,7 @@ class _FullDisk(MemoryHistory):
         raise OSError("no space left on device")
 
 
-def test_full_disk_costs_history_only(harness: PortalHarness, caplog: pytest.LogCaptureFixture) -> None:
+def test_full_disk_affects_history_only(harness: PortalHarness, caplog: pytest.LogCaptureFixture) -> None:
     """The node continues, and logs it once."""
     recorder = Recorder(harness.broker, harness.clock, harness.sampler, _FullDisk())
 
@@ -169,11 +169,11 @@ def test_series_of_deleted_hubs_are_deleted_within_an_hour(harness: PortalHarnes
     assert harness.history.read(names[0], len(COUNTERS) + 1, 0, second - 10, second) != []
 
 
-def test_a_chart_gets_a_bounded_number_of_points() -> None:
+def test_number_of_points_of_a_chart_is_limited() -> None:
     """A month has 43,200 rows; a screen has a few hundred columns."""
     rows = [(second, (1.0, float(second % 120))) for second in range(0, 30 * 24 * _HOUR, 60)]
 
-    thin = thinned(rows, 30 * 24 * _HOUR)
+    thin = downsample(rows, 30 * 24 * _HOUR)
 
     assert len(thin) <= MAX_POINTS + 1
     assert {values[0] for _, values in thin} == {1.0}

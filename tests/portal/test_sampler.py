@@ -1,6 +1,6 @@
 """Counters become rates while a page is open."""
 
-from hubmere.portal.sampler import COUNTERS, HISTORY_SAMPLES, NO_RATES
+from hubmere.portal.history.sampler import COUNTERS, HISTORY_SAMPLES, NO_RATES
 from portal.builders import PortalHarness
 
 _IN = COUNTERS.index("incoming_messages")

@@ -10,9 +10,9 @@ import pytest
 
 from hubmere.model.keys import partition_of_key
 from hubmere.model.position import Position
-from hubmere.portal import export, scan
-from hubmere.portal.scan import EventFilter, Scan
-from hubmere.portal.search import FoundEvent
+from hubmere.portal.events import export, scan
+from hubmere.portal.events.scan import EventFilter, Scan
+from hubmere.portal.events.search import FoundEvent
 from hubmere.translate import TypedValue
 from portal.builders import PortalHarness
 
@@ -42,8 +42,8 @@ def publish_in_turn(harness: PortalHarness, count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("newest_first", [True, False])
-def test_pages_go_through_all_partitions_in_the_order_of_time(harness: PortalHarness, newest_first: bool) -> None:
-    """Without gaps and repeats, to the very last event."""
+def test_pages_contain_all_partitions_in_order_of_time(harness: PortalHarness, newest_first: bool) -> None:
+    """There are no gaps and repeats, up to the last event."""
     bodies = publish_in_turn(harness, 25)
     made = a_scan(harness, newest_first=newest_first)
 
@@ -56,8 +56,8 @@ def test_pages_go_through_all_partitions_in_the_order_of_time(harness: PortalHar
     assert made.progress == 1.0
 
 
-def test_bookmark_leads_back_to_a_page(harness: PortalHarness) -> None:
-    """Back shows the same events again, although more was read ahead."""
+def test_back_returns_to_a_page(harness: PortalHarness) -> None:
+    """It shows the same events again, although more was read ahead."""
     publish_in_turn(harness, 25)
     for newest_first in (True, False):
         made = a_scan(harness, newest_first=newest_first)
@@ -70,8 +70,8 @@ def test_bookmark_leads_back_to_a_page(harness: PortalHarness) -> None:
         assert (next_bodies(made, 7), next_bodies(made, 7)) == (second, third)
 
 
-def test_large_batches_are_read_backwards_whole(harness: PortalHarness) -> None:
-    """A read goes forward and is bounded in bytes; going back must still not skip an event."""
+def test_large_batches_are_read_backwards_completely(harness: PortalHarness) -> None:
+    """A read goes forward and is limited in bytes; going back must not skip an event."""
     large = b"x" * 90_000
     harness.publish(*[large + str(number).encode() for number in range(7)])
     harness.publish(*[str(number).encode() for number in range(150)])
@@ -83,7 +83,7 @@ def test_large_batches_are_read_backwards_whole(harness: PortalHarness) -> None:
     assert found[-1] == b"xx0"
 
 
-def test_key_is_found_in_whatever_partition(harness: PortalHarness) -> None:
+def test_key_is_found_in_any_partition(harness: PortalHarness) -> None:
     """Kafka producers choose the partition of a key themselves, each client in its own way."""
     own = partition_of_key("device", 4)
     other = str((own + 1) % 4)
@@ -109,7 +109,7 @@ def test_text_is_found_in_body_key_and_properties(harness: PortalHarness, text: 
     assert not EventFilter(text="else").matches(event)
 
 
-def test_range_of_time_and_of_sequence_numbers(harness: PortalHarness) -> None:
+def test_events_can_be_filtered_by_time_and_sequence_number(harness: PortalHarness) -> None:
     """Both ends are included."""
     bodies = publish_in_turn(harness, 9)
     first_ms = harness.clock.now_ms() - 8000
@@ -158,8 +158,8 @@ def hits_of(harness: PortalHarness) -> list[FoundEvent]:
     return asyncio.run(a_scan(harness, newest_first=False).next_page(10))
 
 
-def test_export_as_json_has_text_and_binary_bodies(harness: PortalHarness) -> None:
-    """Nothing of the body is lost."""
+def test_json_export_has_text_and_binary_bodies(harness: PortalHarness) -> None:
+    """No part of the body is lost."""
     exported = json.loads(export.to_json(hits_of(harness)))
 
     assert sorted((event["body"] or "", event["bodyBase64"] or "") for event in exported) == [
@@ -170,8 +170,8 @@ def test_export_as_json_has_text_and_binary_bodies(harness: PortalHarness) -> No
     assert {event["key"] for event in exported} == {"k", None}
 
 
-def test_export_as_csv_runs_no_formula(harness: PortalHarness) -> None:
-    """Events come from anybody; a spreadsheet would run a cell that begins with an equals sign."""
+def test_csv_export_contains_no_formulas(harness: PortalHarness) -> None:
+    """Clients choose the content; a spreadsheet would execute a cell that begins with an equals sign."""
     rows = list(csv.DictReader(io.StringIO(export.to_csv(hits_of(harness)))))
 
     assert sorted(row["body"] for row in rows) == ["", "'=1+1", '{"a": 1}']

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from hubmere.model.errors import InvalidArgument
 from hubmere.model.position import Anchor, Position
-from hubmere.portal import search
-from hubmere.portal.search import FoundEvent, Tail
+from hubmere.portal.events import search
+from hubmere.portal.events.search import FoundEvent, Tail
 from portal.builders import PortalHarness
 
 
@@ -28,22 +28,22 @@ def bodies(hits: list[FoundEvent]) -> list[bytes]:
         ("time", "1970-01-01T01:00:01+01:00", Position.time(1000, inclusive=True)),
     ],
 )
-def test_position_is_read_as_people_write_it(kind: str, text: str, position: Position) -> None:
+def test_positions_are_accepted_in_several_forms(kind: str, text: str, position: Position) -> None:
     """Numbers and times mean "from here on"; a time without a zone is UTC."""
     assert search.parse_position(kind, text) == position
 
 
 @given(kind=st.sampled_from(["sequence", "offset", "time"]), text=st.text(max_size=30))
 def test_any_text_is_a_position_or_refused(kind: str, text: str) -> None:
-    """What a person types never fails in another way."""
+    """User input never causes another error."""
     with contextlib.suppress(InvalidArgument):
         position = search.parse_position(kind, text)
 
         assert position.anchor in (Anchor.SEQUENCE, Anchor.OFFSET, Anchor.TIME)
 
 
-def test_look_goes_on_where_the_page_ended(harness: PortalHarness) -> None:
-    """Pages are without gaps and without repeats."""
+def test_next_page_continues_where_the_last_one_ended(harness: PortalHarness) -> None:
+    """Pages have no gaps and no repeats."""
     harness.publish(b"0", b"1", b"2")
     harness.publish(b"3", b"4")
 
@@ -56,15 +56,15 @@ def test_look_goes_on_where_the_page_ended(harness: PortalHarness) -> None:
     assert (first.is_end, rest.is_end) == (False, True)
 
 
-def test_look_at_an_empty_partition_is_an_empty_end(harness: PortalHarness) -> None:
-    """Nothing there is an answer, not a failure."""
+def test_empty_partition_has_an_empty_page(harness: PortalHarness) -> None:
+    """An empty page is a valid answer."""
     page = search.read_page(harness.a_page_context(), harness.hub.view, 2, Position.first())
 
     assert (page.events, page.is_end) == ([], True)
 
 
-def test_tail_shows_what_comes_after_it_began(harness: PortalHarness) -> None:
-    """Each event once, from every partition that is followed."""
+def test_tail_shows_events_after_its_start(harness: PortalHarness) -> None:
+    """Each event is shown once, from every followed partition."""
     harness.publish(b"before")
     tail = Tail(harness.a_page_context(), harness.hub.view, (0, 1))
     tail.start()
@@ -78,7 +78,7 @@ def test_tail_shows_what_comes_after_it_began(harness: PortalHarness) -> None:
     assert (bodies(first), bodies(tail.read_new()), bodies(tail.read_new())) == ([b"a", b"b"], [b"c"], [])
 
 
-def test_tail_skips_what_is_too_fast_and_says_so(harness: PortalHarness) -> None:
+def test_tail_skips_events_that_are_too_fast_and_says_so(harness: PortalHarness) -> None:
     """A page cannot show every event of a flood."""
     tail = Tail(harness.a_page_context(), harness.hub.view, (0,))
     tail.start()

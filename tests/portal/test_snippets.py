@@ -1,4 +1,4 @@
-"""The code snippets of a hub's page are run unchanged: each family of clients publishes with them."""
+"""The code snippets of a hub's page run unchanged: each kind of client publishes with them."""
 
 import os
 import re
@@ -34,7 +34,7 @@ _PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Node]:
-    """A node with a hub for each family."""
+    """A node with a hub for each kind of client."""
     with Node(hubs=_HUBS, settings={"memory": True}) as running:
         yield running
 
@@ -47,7 +47,7 @@ def the_code(served: Node, title: str, hub: str) -> str:
 
 
 def run(served: Node, command: list[str], given: str | None = None, **more: str) -> None:
-    """Run a program with the connection string where every snippet looks for it; one that fails shows why."""
+    """Run a program with the connection string in its variable; a failure shows the output."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment: Mapping[str, str] = {
         **os.environ,
@@ -62,7 +62,7 @@ def run(served: Node, command: list[str], given: str | None = None, **more: str)
 
 
 def bodies(served: Node, hub: str) -> list[str]:
-    """What a hub holds."""
+    """The bodies of a hub's events."""
     found = []
     for partition in range(4):
         path = f"/{hub}/ConsumerGroups/$Default/Partitions/{partition}/messages"
@@ -74,7 +74,7 @@ def bodies(served: Node, hub: str) -> list[str]:
 
 
 def test_python_publishes(served: Node, tmp_path: Path) -> None:
-    """With the Azure SDK."""
+    """It uses the Azure SDK."""
     program = tmp_path / "snippet.py"
     program.write_text(the_code(served, "Python", "for-python"))
 
@@ -85,7 +85,7 @@ def test_python_publishes(served: Node, tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_javascript_publishes(served: Node, tmp_path: Path) -> None:
-    """With the Azure SDK on Node.js."""
+    """It uses the Azure SDK on Node.js."""
     try:
         (tmp_path / "node_modules").symlink_to(js_clients() / "node_modules")
         executable = node()
@@ -101,7 +101,7 @@ def test_javascript_publishes(served: Node, tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_java_publishes(served: Node, tmp_path: Path) -> None:
-    """With the Azure SDK, inside a class as a program has it."""
+    """It uses the Azure SDK, inside a class."""
     program = tmp_path / "Snippet.java"
     program.write_text(_JAVA_PROGRAM.format(code=the_code(served, "Java", "for-java")))
     try:
@@ -116,7 +116,7 @@ def test_java_publishes(served: Node, tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_kafka_tools_publish(served: Node, tmp_path: Path) -> None:
-    """The properties are what Kafka's own console producer reads."""
+    """Kafka's console producer reads these properties."""
     code = the_code(served, "Kafka", "for-kafka").replace("<the connection string>", served.connection_string)
     properties = tmp_path / "client.properties"
     properties.write_text(code)
@@ -133,7 +133,7 @@ def test_kafka_tools_publish(served: Node, tmp_path: Path) -> None:
 
 
 def test_curl_publishes(served: Node, tmp_path: Path) -> None:
-    """The token is made by our own command, from the same variable."""
+    """The token is made by the command `hubmere sas`, from the same variable."""
     script = tmp_path / "snippet.sh"
     script.write_text(the_code(served, "curl", "for-curl"))
 
@@ -142,7 +142,7 @@ def test_curl_publishes(served: Node, tmp_path: Path) -> None:
     assert bodies(served, "for-curl") == ['{"hello": "world"}']
 
 
-def test_spark_takes_the_options(served: Node) -> None:
+def test_spark_source_accepts_the_options(served: Node) -> None:
     """The program is Python, and the source knows each option; the source's own tests run it on Spark."""
     code = the_code(served, "Spark", "for-spark")
 

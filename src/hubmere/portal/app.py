@@ -8,26 +8,29 @@ thread when the portal is first used.
 """
 
 import asyncio
+import gc
 import importlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qs, quote, urlencode
 
 from hubmere.broker import Broker
 from hubmere.model.addresses import Addresses
-from hubmere.model.captured_files import CapturedFiles
 from hubmere.model.clock import Clock
 from hubmere.model.errors import Refusal
-from hubmere.model.history import HistoryStore
-from hubmere.model.sign_in import SignInFailed, SignInProvider
-from hubmere.portal import sign_in_page
-from hubmere.portal.logins import Login, Logins
+from hubmere.model.monitoring.history import HistoryStore
+from hubmere.model.security.sign_in import SignInFailed, SignInProvider
+from hubmere.portal.history.recorder import Recorder
+from hubmere.portal.history.sampler import Sampler
 from hubmere.portal.node_facts import NodeFacts
-from hubmere.portal.portal_session import PortalSession
-from hubmere.portal.provider_sign_in import LIFETIME_S, ProviderSignIns
-from hubmere.portal.recorder import Recorder
-from hubmere.portal.sampler import Sampler
+from hubmere.portal.sign_in import sign_in_page
+from hubmere.portal.sign_in.logins import Login, Logins
+from hubmere.portal.sign_in.provider_sign_in import LIFETIME_S, ProviderSignIns
+from hubmere.portal.sign_in.renewals import Renewals
+
+if TYPE_CHECKING:
+    from hubmere.model.capture.files import CapturedFiles
 
 log = logging.getLogger("hubmere.portal")
 
@@ -99,7 +102,7 @@ class Portal:
         addresses: Addresses,
         history: HistoryStore,
         facts: NodeFacts,
-        captured: CapturedFiles,
+        open_captured: "Callable[[], CapturedFiles]",
         *,
         providers: Sequence[SignInProvider] = (),
         load: Load | None = None,
@@ -108,9 +111,10 @@ class Portal:
         self._clock = clock
         self._addresses = addresses
         self._facts = facts
-        self._captured = captured
+        self._open_captured = open_captured
         self._logins = Logins(broker)
         self._provider_sign_ins = ProviderSignIns(broker, clock, providers)
+        self._renewals = Renewals(broker, clock)
         self._sampler = Sampler(broker, clock)
         self._recorder = Recorder(broker, clock, self._sampler, history)
         self._load_pages = load or _load_pages
@@ -123,7 +127,7 @@ class Portal:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one HTTP request or one WebSocket."""
-        login = self._login_of(scope)
+        login = await self._login_of(scope)
         if scope["type"] == "websocket":
             await self._serve_websocket(login, scope, receive, send)
             return
@@ -152,6 +156,7 @@ class Portal:
 
     async def stop(self) -> None:
         """Close all open pages because the node stops."""
+        await self._renewals.stop()
         loading, self._loading = self._loading, None
         if loading is None:
             return
@@ -240,6 +245,8 @@ class Portal:
         try:
             person = await self._provider_sign_ins.finish(_query(scope), secret)
             cookie = self._logins.sign_in_person(person.access_token, person.name, _peer(scope), *self._times())
+            if (login := self._logins.find(cookie, self._clock.monotonic())) is not None:
+                self._renewals.follow(login, person.provider, person.refresh_token, _peer(scope))
         except Refusal as refusal:
             log.info("refused a sign-in at an identity provider: %s", refusal.text(), extra={"peer": _peer(scope)})
             await _respond(send, 401, self._sign_in_page(scope, refusal.text()))
@@ -254,12 +261,13 @@ class Portal:
         text = f"{_cookie_name(scope)}={cookie}; Path={path}; HttpOnly; SameSite=Lax{secure}"
         await _redirect(send, f"{path}{next_page or '/'}", [(b"set-cookie", text.encode()), *more])
 
-    def _login_of(self, scope: Scope) -> Login | None:
+    async def _login_of(self, scope: Scope) -> Login | None:
         """The login that the request's cookie refers to; None if it has ended or its credential is no longer valid."""
         cookie = _cookies(scope).get(_cookie_name(scope))
         login = None if cookie is None else self._logins.find(cookie, self._clock.monotonic())
         if login is None:
             return None
+        await self._renewals.ensure(login)
         try:
             login.caller(*self._times())
         except Refusal:
@@ -280,6 +288,9 @@ class Portal:
 
     async def _serve_page(self, login: Login, scope: Scope, receive: Receive, send: Send) -> None:
         pages = await self._start_loading()
+        # The pages have loaded it; a node whose portal nobody opens does not need it.
+        from hubmere.portal.sign_in.portal_session import PortalSession
+
         scope[SESSION_KEY] = PortalSession(
             broker=self._broker,
             clock=self._clock,
@@ -287,7 +298,7 @@ class Portal:
             sampler=self._sampler,
             recorder=self._recorder,
             facts=self._facts,
-            captured=self._captured,
+            captured=self._open_captured(),
             login=login,
             peer=_peer(scope),
         )
@@ -325,6 +336,8 @@ def _local_page(page: str) -> str:
 async def _load_pages() -> Pages:
     module = await asyncio.to_thread(importlib.import_module, _PAGES_MODULE)
     pages: Pages = await module.start()
+    # The modules stay as long as the node: full collections need not visit their objects (`node.runtime.collector`).
+    gc.freeze()
     return pages
 
 

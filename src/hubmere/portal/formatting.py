@@ -41,6 +41,14 @@ def milliseconds(seconds: float) -> str:
     return f"{duration_ms:.1f} ms" if 0 < duration_ms < 10 else f"{duration_ms:,.0f} ms"
 
 
+def age(seconds: float) -> str:
+    """How long ago something happened, in the largest unit that is reached."""
+    for unit_s, unit in ((86_400, "days"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * unit_s:
+            return f"{seconds // unit_s:.0f} {unit} ago"
+    return f"{max(seconds, 0):.0f} s ago"
+
+
 def timestamp(at_ms: int) -> str:
     """A time in UTC with milliseconds; a dash if the time is unknown (negative)."""
     if at_ms < 0:

@@ -14,17 +14,16 @@ from hubmere.portal.pages import (
     capture,
     captured,
     explorer,
-    group,
-    groups,
+    gateways,
     hub,
     links,
     network,
     overview,
-    processors,
     recovery,
     roles,
     scale,
 )
+from hubmere.portal.pages.consumers import group, groups, processors
 from hubmere.portal.pages.routes import register_not_found
 
 # Each module registers its page when it is imported.
@@ -44,6 +43,7 @@ PAGES = (
     roles,
     links,
     audit,
+    gateways,
 )
 
 # A page that loses its connection can reconnect within this time; after that the node discards its state.

@@ -22,4 +22,6 @@ class NodeFacts:
 
     version: str = ""
     data_folder: str = ""
+    # The Kafka brokers that store the events of a gateway; empty on a single node.
+    kafka_brokers: str = ""
     read_certificate: Callable[[], Certificate | None] = _no_certificate

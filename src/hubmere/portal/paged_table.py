@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from nicegui import ui
-from nicegui.events import GenericEventArguments
+from nicegui.events import GenericEventArguments, ValueChangeEventArguments
 
 from hubmere.portal.theme import action_handler
 
@@ -27,29 +27,8 @@ class Column(Generic[T]):
     wraps: bool = False
 
 
-# A button, so that the keyboard reaches it; the click goes on to the header cell, which sorts.
-_HEADER_CELL = """<q-th :props="props" :aria-sort="!props.col.sortable ? undefined
-  : !String(props.col.__thClass).includes('sorted') ? 'none'
-  : String(props.col.__thClass).includes('sort-desc') ? 'descending' : 'ascending'">
-<button v-if="props.col.sortable" type="button" class="h-sort">{{ props.col.label }}</button>
-<span v-else :class="props.col.name === 'actions' ? 'h-hidden' : ''">{{ props.col.label }}</span></q-th>"""
-_LINK_CELL = """<q-td :props="props"><a class="h-link" :href="props.row.href">{{ props.value }}</a></q-td>"""
-_EMPTY = """<span class="h-soft" style="padding: 6px 0">No entries.</span>"""
-_BUTTONS_CELL = """<q-td :props="props">
-<q-btn v-for="action in props.row.actions" :key="action" flat dense no-caps color="primary" :label="action"
-  :aria-label="action + ' ' + props.row.row_key"
-  @click.stop="() => $parent.$emit('act', action, props.row.row_key)" /></q-td>"""
-
-
-# One row on a small screen: every column that has a value on a line of its own.
-_ITEM = """<div class="h-item"><div v-for="col in props.cols" :key="col.name" class="h-item-line"
-  v-show="col.name === 'actions' || (col.value !== '' && col.value !== null)">
-<template v-if="col.name === 'actions'"><span></span><div><q-btn v-for="action in props.row.actions" :key="action"
-  flat dense no-caps color="primary" :label="action" :aria-label="action + ' ' + props.row.row_key"
-  @click.stop="() => $parent.$emit('act', action, props.row.row_key)" /></div></template>
-<template v-else><span class="h-soft">{{ col.label }}</span>
-<a v-if="col.name === props.cols[0].name && props.row.href" class="h-link" :href="props.row.href">{{ col.value }}</a>
-<span v-else>{{ col.value }}</span></template></div></div>"""
+class _Table(ui.table, component="paged_table.js"):
+    """The table in the browser; it keeps its buttons and links in the document while rows change."""
 
 
 class PagedTable(Generic[T]):
@@ -66,6 +45,7 @@ class PagedTable(Generic[T]):
         on_row: Callable[[str], None] | None = None,
         actions_first: bool = False,
         sorted_by: str | None = None,
+        empty_text: str = "No entries.",
     ) -> None:
         self._columns = {column.name: column for column in columns}
         self._key = key
@@ -83,22 +63,20 @@ class PagedTable(Generic[T]):
             "descending": False,
             "rowsNumber": 0,
         }
-        self._table = ui.table(columns=displayed, rows=[], row_key="row_key", pagination=pagination).classes("h-table")
+        self._table = _Table(columns=displayed, rows=[], row_key="row_key", pagination=pagination).classes("h-table")
         self._table.props('flat dense :rows-per-page-options="[10, 25, 50, 100]"')
         self._table.on("request", self._on_request)
+        self._table.on_pagination_change(self._on_pagination)
         self._table.props(':grid="Quasar.Screen.lt.sm"')
-        self._table.add_slot("header-cell", _HEADER_CELL)
-        self._table.add_slot("item", _ITEM)
-        self._table.add_slot("no-data", _EMPTY)
+        self._table.props["empty-text"] = empty_text
         if href is not None:
-            self._table.add_slot(f"body-cell-{columns[0].name}", _LINK_CELL)
+            self._table.props["link-column"] = columns[0].name
         if on_row is not None:
             open_row = action_handler(on_row)
             self._table.classes("h-clickable").on("rowClick", lambda event: open_row(event.args[1]["row_key"]))
         if on_act is not None and not actions_first:
             self._table.classes("h-acts")
         if on_act is not None:
-            self._table.add_slot("body-cell-actions", _BUTTONS_CELL)
             handler = action_handler(on_act)
             self._table.on("act", lambda event: handler(event.args[0], event.args[1]))
 
@@ -113,6 +91,11 @@ class PagedTable(Generic[T]):
 
     def _on_request(self, event: GenericEventArguments) -> None:
         self._draw(event.args["pagination"])
+
+    def _on_pagination(self, _: ValueChangeEventArguments[dict[str, Any]]) -> None:
+        # The browser reports its pagination as it knew it before the last rows: their number would be lost.
+        if self._table.pagination.get("rowsNumber") != len(self._items):
+            self._draw(dict(self._table.pagination))
 
     def _page(self, items: Sequence[T], pagination: Mapping[str, Any]) -> Sequence[T]:
         column = self._columns.get(pagination.get("sortBy") or "")
@@ -144,9 +127,8 @@ class PagedTable(Generic[T]):
 
 
 def _column(column: Column[Any]) -> dict[str, object]:
-    wrapping = {"style": "white-space: normal; overflow-wrap: anywhere; min-width: 180px"} if column.wraps else {}
     return {
-        **wrapping,
+        **({"classes": "h-wraps"} if column.wraps else {}),
         "name": column.name,
         "label": column.label,
         "field": column.name,

@@ -14,10 +14,10 @@ from nicegui import ui
 from hubmere.broker import Principal
 from hubmere.model.entity import Rights
 from hubmere.model.errors import PartitionOpening, Refusal
-from hubmere.model.roles import Control
+from hubmere.model.security.roles import Control
 from hubmere.portal.app import SIGN_IN_PATH, sign_in_url
-from hubmere.portal.logins import SignedOut
-from hubmere.portal.portal_session import PageContext
+from hubmere.portal.sign_in.logins import SignedOut
+from hubmere.portal.sign_in.portal_session import PageContext
 
 T = TypeVar("T")
 
@@ -36,7 +36,11 @@ a:focus-visible, button:focus-visible, .q-btn:focus-visible, [tabindex]:focus-vi
   { outline: 3px solid var(--accent) !important; outline-offset: 2px; }
 .nicegui-content { padding: 0; align-items: stretch; }
 .h-header { background: var(--card); color: inherit; border-bottom: 1px solid var(--line); padding: 6px 14px; }
-.h-header .row { width: 100%; flex-wrap: nowrap; align-items: center; gap: 10px; }
+.h-header > .row { width: 100%; flex-wrap: nowrap; align-items: center; gap: 10px; }
+.h-header .q-btn { white-space: nowrap; flex-shrink: 0; }
+.h-header .q-select { min-width: 96px; }
+.h-header .q-field__native { white-space: nowrap; }
+.h-header .q-field__native > span { overflow: hidden; text-overflow: ellipsis; max-width: 28vw; }
 .h-brand { font-weight: 700; font-size: 1.1rem; }
 .h-soft { color: var(--soft); }
 .h-shell { display: flex; width: 100%; min-height: calc(100vh - 48px); }
@@ -73,8 +77,10 @@ body.body--dark .text-negative { --q-negative: #ff8a80; }
 .h-row .q-btn--outline.q-btn--dense { padding: 2px 10px; }
 .h-table td { font-variant-numeric: tabular-nums; }
 .h-table.h-acts th:last-child, .h-table.h-acts td:last-child { position: sticky; right: 0; background: var(--card); }
+.h-table .q-table td.h-wraps { white-space: normal; overflow-wrap: anywhere; min-width: 180px; }
 .h-clickable tbody tr { cursor: pointer; }
-.h-sort { background: none; border: 0; padding: 0; font: inherit; color: inherit; cursor: pointer; }
+.h-sort { background: none; border: 0; padding: 0; font: inherit; color: inherit; cursor: pointer;
+  text-align: inherit; }
 .h-hidden { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 .h-item { width: 100%; border-bottom: 1px solid var(--line); padding: 8px 2px; display: grid; gap: 2px; }
 .h-item-line { display: grid; grid-template-columns: 38% 1fr; gap: 8px; }
@@ -96,7 +102,29 @@ body.body--dark .h-badge.error { color: #ff8a80; } body.body--dark .h-badge.warn
 .q-dialog .h-card { min-width: min(520px, 92vw); max-height: 90vh; overflow: auto; flex-wrap: nowrap; }
 @media (max-width: 900px) { .h-menu { display: inline-flex; } .h-shell { display: block; } .h-nav { display: none; }
   .h-nav.h-open { display: block; width: 100%; border-right: 0; border-bottom: 1px solid var(--line); } }
+/* Columns beside each other would not fit: their texts are broken between words. */
+@media (max-width: 1100px) { .h-table .q-table th, .h-table .q-table td { white-space: normal; padding: 4px 6px; }
+  .h-table .q-table th { vertical-align: bottom; }
+  .h-table .q-table th:not(.sorted) .q-table__sort-icon { display: none; }
+  .h-table .q-table td.h-wraps { min-width: 90px; } .h-table .q-table td .q-btn { padding: 2px 4px; } }
 @media (max-width: 640px) { .h-main { padding: 10px; } .h-hide-small { display: none; } .h-chart { height: 150px; } }
+"""
+
+# Tab stays in the topmost dialog: from its last control to its first, and back with Shift (ARIA Authoring Practices,
+# modal dialogs). Quasar lets the focus reach the page behind.
+_FOCUS_TRAP = """
+document.addEventListener("keydown", (event) => {
+  const dialog = event.key === "Tab" && [...document.querySelectorAll(".q-dialog[role=dialog]")].at(-1);
+  if (!dialog) return;
+  const stops = [...dialog.querySelectorAll("a[href], button, input, textarea, [tabindex]")]
+    .filter((element) => element.tabIndex >= 0 && !element.disabled && element.checkVisibility());
+  const [end, start] = event.shiftKey ? [stops[0], stops.at(-1)] : [stops.at(-1), stops[0]];
+  const focused = document.activeElement;
+  if (start && (focused === end || !dialog.contains(focused))) {
+    event.preventDefault();
+    start.focus();
+  }
+});
 """
 
 
@@ -112,6 +140,8 @@ class NavigationEntry:
     needs_namespace: bool = False
     # Whether a role that may read the management plane is enough.
     is_for_readers: bool = False
+    # Whether only gateways of a cluster have the page.
+    is_for_clusters: bool = False
 
 
 NAVIGATION: Sequence[NavigationEntry] = (
@@ -127,6 +157,7 @@ NAVIGATION: Sequence[NavigationEntry] = (
     NavigationEntry("/recovery", "Recovery", "sync_alt", Rights.MANAGE, needs_namespace=True),
     NavigationEntry("/links", "Links", "device_hub", Rights.LISTEN, is_for_readers=True),
     NavigationEntry("/audit", "Audit", "fact_check", Rights.MANAGE, needs_namespace=True),
+    NavigationEntry("/gateways", "Gateways", "dns", Rights.ALL, is_for_readers=True, is_for_clusters=True),
 )
 _THEMES: Mapping[bool | None, tuple[bool | None, str, str]] = {
     None: (False, "brightness_auto", "Colours: browser default"),
@@ -142,6 +173,7 @@ _THEMES: Mapping[bool | None, tuple[bool | None, str, str]] = {
 def frame(context: PageContext, page: str, title: str) -> Iterator[None]:
     """Header and navigation around a page."""
     ui.add_css(CSS)
+    ui.add_head_html(f"<script>{_FOCUS_TRAP}</script>")
     ui.colors(primary="#0b7a75", secondary="#4a6265", negative="#c5362f", positive="#12856f")
     ui.page_title(f"{title} · {context.namespace_name} · Hubmere")
     dark = ui.dark_mode(context.session.login.theme)
@@ -166,6 +198,8 @@ def _navigation(context: PageContext, page: str) -> ui.element:
     with ui.element("nav").classes("h-nav").props('aria-label="Pages"') as navigation:
         for entry in NAVIGATION:
             if not _is_shown(entry, principal) or (entry.needs_namespace and not covers_namespace):
+                continue
+            if entry.is_for_clusters and not context.session.broker.gateways():
                 continue
             with ui.link(target=context.url(entry.page)) as link:
                 ui.icon(entry.icon).props('aria-hidden="true"')

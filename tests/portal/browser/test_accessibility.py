@@ -1,6 +1,8 @@
 """axe-core finds no serious problem on any page or dialog, in light and dark colours; nothing scrolls sideways."""
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -10,26 +12,34 @@ from playwright.sync_api import Browser, expect
 
 from conformance.clients import NotInstalled, axe_script
 from hubmere.testing import Node
-from portal.browser.captured import add_captured_files
-from portal.browser.places import DIALOGS, PAGES
+from portal.browser.places import DIALOGS, PAGES, all_places, open_dialog
 from portal.browser.visitor import Visitor
 
+_BELOW = "/n/{namespace}"
 _ANY_TEXT = re.compile(".+")
 _SERIOUS = ("serious", "critical")
+_WIDTHS = (390, 768, 1280, 1920)
+_CARD_OVERFLOW = """Math.max(...[...document.querySelectorAll('[role=dialog] .h-card')]
+    .map(card => card.scrollWidth - card.clientWidth))"""
+_TABLE_OVERFLOW = """Math.max(0, ...[...document.querySelectorAll('.h-table .q-table__middle')]
+    .map(table => table.scrollWidth - table.clientWidth))"""
 _OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
+@pytest.fixture(scope="module")
+def _places(browser: Browser, portal_node: Node, captured_folder: Path) -> Iterator[None]:
+    """Something to show on every page."""
+    with browser.new_context() as context, all_places(Visitor(context, portal_node), captured_folder):
+        yield
+
+
 @pytest.fixture(params=["light", "dark"])
-def person(
-    request: pytest.FixtureRequest, browser: Browser, portal_node: Node, captured_folder: Path
-) -> Iterator[Visitor]:
+def person(request: pytest.FixtureRequest, browser: Browser, portal_node: Node, _places: None) -> Iterator[Visitor]:
     """The administrator, in light and in dark colours."""
     scheme: Literal["light", "dark"] = request.param
     with browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme=scheme) as context:
         visitor = Visitor(context, portal_node)
         visitor.enter(portal_node.admin_token)
-        visitor.rest("POST", "orders/partitions/0/messages", content=b"{}")
-        add_captured_files(visitor, captured_folder)
         yield visitor
 
 
@@ -53,12 +63,21 @@ _IS_STILL = """() => !document.querySelector('[class*="-enter-from"], [class*="-
     && document.getAnimations().length === 0"""
 
 
+def test_list_of_pages_is_complete() -> None:
+    """A new page is checked by every test that visits all pages."""
+    # In a process of its own: NiceGUI keeps state in its modules.
+    program = "import hubmere.portal.nicegui_app; from nicegui import Client; print(*Client.page_routes.values())"
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    registered = {path.removeprefix(_BELOW) for path in printed.stdout.split() if path.startswith(_BELOW)}
+
+    assert {path.partition("?")[0] for path, _ in PAGES} == registered
+
+
 def test_pages_have_no_serious_accessibility_problem(person: Visitor) -> None:
     """An operator may use a screen reader, a keyboard, or a bad screen."""
     problems = {}
     for path, heading in PAGES:
         person.open(path, heading)
-        person.page.wait_for_function("() => window.socket && window.socket.connected")
         problems[heading] = _problems(person)
 
     assert problems == {heading: [] for heading in problems}
@@ -67,33 +86,49 @@ def test_pages_have_no_serious_accessibility_problem(person: Visitor) -> None:
 def test_dialogs_have_no_serious_accessibility_problem(person: Visitor) -> None:
     """Dialogs have names, and everything in them has a label."""
     problems = {}
-    for path, heading, button in DIALOGS:
-        person.open(path, heading)
-        person.page.wait_for_function("() => window.socket && window.socket.connected")
-        person.button(button).first.click()
-        dialog = person.page.get_by_role("dialog")
-        expect(dialog).to_be_visible()
+    for path, heading, buttons in DIALOGS:
+        dialog = open_dialog(person, path, heading, buttons)
         expect(dialog).to_have_attribute("aria-label", _ANY_TEXT)
         # The dialog fades in, and labels move; until then their text has little contrast.
         person.page.add_style_tag(content=_NO_MOTION)
         person.page.wait_for_function(_IS_STILL)
-        problems[button] = _problems(person)
+        problems[heading, *buttons] = _problems(person)
 
-    assert problems == {button: [] for button in problems}
+    assert problems == {place: [] for place in problems}
 
 
-def test_no_page_scrolls_sideways(browser: Browser, portal_node: Node, captured_folder: Path) -> None:
+def test_no_page_scrolls_sideways(person: Visitor) -> None:
     """From a phone to a wide screen, wide tables scroll inside their card."""
-    with browser.new_context() as context:
-        visitor = Visitor(context, portal_node)
-        visitor.enter(portal_node.admin_token)
-        add_captured_files(visitor, captured_folder)
-        overflows = {}
-        for path, heading in PAGES:
-            for width in (390, 768, 1280, 1920):
-                visitor.page.set_viewport_size({"width": width, "height": 900})
-                if width == 390:
-                    visitor.open(path, heading)
-                overflows[heading, width] = visitor.page.evaluate(_OVERFLOW)
+    overflows = {}
+    for path, heading in PAGES:
+        for width in _WIDTHS:
+            person.page.set_viewport_size({"width": width, "height": 900})
+            if width == _WIDTHS[0]:
+                person.open(path, heading)
+            overflows[heading, width] = person.page.evaluate(_OVERFLOW)
 
-        assert {place for place, pixels in overflows.items() if pixels > 0} == set()
+    assert {place for place, pixels in overflows.items() if pixels > 0} == set()
+
+
+def test_no_column_is_hidden_on_a_tablet(person: Visitor) -> None:
+    """An operator would not know that a table goes on behind its last button."""
+    person.page.set_viewport_size({"width": 768, "height": 900})
+    overflows = {}
+    for path, heading in PAGES:
+        person.open(path, heading)
+        overflows[heading] = person.page.evaluate(_TABLE_OVERFLOW)
+
+    assert {heading: pixels for heading, pixels in overflows.items() if pixels > 0} == {}
+
+
+def test_no_dialog_is_wider_than_the_window(person: Visitor) -> None:
+    """No dialog scrolls sideways, and its last button can be scrolled to."""
+    person.page.set_viewport_size({"width": _WIDTHS[0], "height": 700})
+    overflows = {}
+    for path, heading, buttons in DIALOGS:
+        dialog = open_dialog(person, path, heading, buttons)
+        dialog.get_by_role("button").last.scroll_into_view_if_needed()
+        expect(dialog.get_by_role("button").last).to_be_in_viewport(ratio=1)
+        overflows[heading, *buttons] = person.page.evaluate(_CARD_OVERFLOW)
+
+    assert {place for place, pixels in overflows.items() if pixels > 0} == set()

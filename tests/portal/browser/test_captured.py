@@ -10,7 +10,7 @@ from portal.browser.visitor import Visitor
 
 
 def test_captured_file_is_found_and_its_events_are_paged(admin: Visitor, captured_folder: Path) -> None:
-    """From the page of Capture to one event: the list, the file, the next page, and back."""
+    """The test goes from the page of Capture to one event: the list, the file, the next page, and back."""
     add_captured_files(admin, captured_folder)
     admin.open("/capture", "Capture")
     admin.button("Files archived").click()
@@ -36,7 +36,7 @@ def test_captured_file_is_found_and_its_events_are_paged(admin: Visitor, capture
 
 
 def test_events_of_a_parquet_file_are_filtered_and_exported(admin: Visitor, captured_folder: Path) -> None:
-    """The filters and the formats of Explorer."""
+    """The filters and formats are those of Explorer."""
     add_captured_files(admin, captured_folder)
     admin.open("/captured?hub=archived", "Captured files")
     admin.row("21.parquet").click()
@@ -55,7 +55,7 @@ def test_events_of_a_parquet_file_are_filtered_and_exported(admin: Visitor, capt
 
 
 def test_captured_file_needs_the_right_to_listen(visitor: Visitor, captured_folder: Path) -> None:
-    """A file holds the events of the hub."""
+    """A file contains the events of the hub."""
     add_captured_files(visitor, captured_folder)
     visitor.enter(visitor.add_rule("only-sends", "Send"))
 
@@ -65,8 +65,8 @@ def test_captured_file_needs_the_right_to_listen(visitor: Visitor, captured_fold
     assert answer.status == 403
 
 
-def test_damaged_file_is_told(admin: Visitor, captured_folder: Path) -> None:
-    """With its name, and without a traceback in the log."""
+def test_damaged_file_is_reported(admin: Visitor, captured_folder: Path) -> None:
+    """The message has its name, and the log has no traceback."""
     add_captured_files(admin, captured_folder)
     [path] = captured_folder.rglob("20.avro")
     path.write_bytes(path.read_bytes()[:-30])

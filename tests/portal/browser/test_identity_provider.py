@@ -1,4 +1,4 @@
-"""Signing in to the portal at an identity provider, in a browser: the flow, what roles allow, and what goes wrong."""
+"""Sign-in to the portal at an identity provider, in a browser: the flow, the effect of roles, and errors."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -44,7 +44,7 @@ def person(browser: Browser, identity_node: Node) -> Iterator[Visitor]:
 
 
 def sign_in(person: Visitor, name: str, link: str = _LOCAL, page: str = "/") -> None:
-    """From the sign-in page of the portal to the provider and back."""
+    """Go from the sign-in page of the portal to the provider and back."""
     person.page.goto(f"{person.origin}/portal{page}")
     person.page.get_by_role("link", name=link).click()
     person.page.get_by_label("User").fill(name)
@@ -53,7 +53,7 @@ def sign_in(person: Visitor, name: str, link: str = _LOCAL, page: str = "/") -> 
 
 
 def test_person_signs_in_at_the_provider_and_out(person: Visitor) -> None:
-    """The page that was wanted opens, the name is shown, and the code does not stay in the address bar."""
+    """The requested page opens, the name is shown, and the code does not stay in the address bar."""
     page = f"/n/{person.node.namespace}/explorer?hub=orders"
 
     sign_in(person, "anna", page=page)
@@ -103,8 +103,8 @@ def test_roles_decide_what_is_shown_and_allowed(person: Visitor, name: str, page
     assert answer.status == (200 if "Access" in pages else 403)
 
 
-def test_role_is_assigned_and_taken_away(person: Visitor, browser: Browser) -> None:
-    """A person without a role reads whom to ask for one; deleting a role assignment ends the login."""
+def test_role_is_assigned_and_deleted(person: Visitor, browser: Browser) -> None:
+    """A person without a role sees whom to ask for one; deleting a role assignment ends the login."""
     with browser.new_context(viewport=WINDOW, ignore_https_errors=True) as context:
         guest = Visitor(context, person.node)
         sign_in(guest, "guest")
@@ -131,8 +131,8 @@ def test_role_is_assigned_and_taken_away(person: Visitor, browser: Browser) -> N
         expect(guest.page.get_by_text("no role is assigned to you any more")).to_be_visible()
 
 
-def test_wrong_password_is_told_on_the_page_of_the_issuer(person: Visitor) -> None:
-    """And the right one still signs in there."""
+def test_wrong_password_is_reported_on_the_page_of_the_issuer(person: Visitor) -> None:
+    """The right one still signs in there."""
     person.page.goto(f"{person.origin}/portal/")
     person.page.get_by_role("link", name=_LOCAL).click()
     person.page.get_by_label("User").fill("anna")
@@ -147,7 +147,7 @@ def test_wrong_password_is_told_on_the_page_of_the_issuer(person: Visitor) -> No
 
 
 def test_answer_of_another_sign_in_is_refused(person: Visitor, browser: Browser) -> None:
-    """A wrong state, a state that was used, and a state that another browser began."""
+    """The state is wrong, was used before, or belongs to another browser."""
     answers: list[str] = []
     person.page.on("request", lambda request: answers.append(request.url) if "/callback?" in request.url else None)
     sign_in(person, "anna")
@@ -167,8 +167,8 @@ def test_answer_of_another_sign_in_is_refused(person: Visitor, browser: Browser)
         expect(other.page.get_by_role("alert")).to_contain_text("This sign-in was begun in another browser")
 
 
-def test_refusal_of_the_provider_is_told(person: Visitor) -> None:
-    """As when a person does not consent."""
+def test_refusal_of_the_provider_is_reported(person: Visitor) -> None:
+    """A person may not consent."""
     person.page.goto(f"{person.origin}/portal/")
     person.page.get_by_role("link", name=_LOCAL).click()
     state = parse_qs(urlsplit(person.page.url).query)["state"][0]

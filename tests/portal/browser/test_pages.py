@@ -23,9 +23,16 @@ _DRAWN_EVENTS = """() => {
   return points.length > 2 && points.some(point => point[1] > 0);
 }"""
 
+# The table reports the pagination of an empty table, as one that was drawn before its rows arrived.
+_REPORT_NO_ROWS = """() => {
+  const table = getElement(Number(document.querySelector(".h-table").id.slice(1)));
+  const empty = { rowsPerPage: 25, page: 1, sortBy: null, descending: false, rowsNumber: 0 };
+  (table.$refs?.qRef ?? table).$emit("update:pagination", empty);
+}"""
 
-def test_hub_is_made_changed_and_deleted(admin: Visitor) -> None:
-    """What the management planes can do, a person can do here."""
+
+def test_hub_is_created_changed_and_deleted(admin: Visitor) -> None:
+    """The portal can do what the management APIs can."""
     page = admin.page
     admin.open("", "Overview")
 
@@ -84,7 +91,7 @@ def test_overview_shows_current_rates(admin: Visitor) -> None:
         thread.join()
 
 
-def test_consumer_group_is_made_and_deleted(admin: Visitor) -> None:
+def test_consumer_group_is_created_and_deleted(admin: Visitor) -> None:
     """Consumer groups are managed on the page of the hub."""
     admin.add_hub("grouped")
     admin.open("/hub?hub=grouped", "grouped")
@@ -187,7 +194,7 @@ def test_events_are_found_by_sequence_offset_time_and_key(admin: Visitor) -> Non
 
 
 def test_events_are_paged_exported_and_sent_again(admin: Visitor) -> None:
-    """Older events are a click away, and a search can be taken along."""
+    """Older events are one click away, and a search can be exported."""
     admin.add_hub("paged", partitions=1)
     for number in range(101):
         admin.publish("paged", f'{{"number": {number}}}', key="k")
@@ -208,6 +215,33 @@ def test_events_are_paged_exported_and_sent_again(admin: Visitor) -> None:
     admin.button("Close").click()
     admin.button("Back").click()
     expect(admin.page.get_by_text("Page 1: 100 events")).to_be_visible()
+
+
+def test_hub_page_shows_what_is_stored(admin: Visitor) -> None:
+    """Number, size and age of the events are the first things that an operator asks for."""
+    admin.add_hub("stocked", partitions=2)
+    for _ in range(3):
+        admin.rest("POST", "stocked/messages", content=b"12345", headers={"Content-Type": "text/plain"})
+
+    admin.open("/hub?hub=stocked", "stocked")
+
+    tiles = admin.page.locator(".h-tile")
+    expect(tiles.filter(has_text="Events stored")).to_have_text(re.compile(r"Events stored\s*3$"))
+    expect(tiles.filter(has_text="Size")).to_have_text(re.compile(r"Size\s*[1-9]\d* B$"))
+    expect(tiles.filter(has_text="Last event")).to_have_text(re.compile(r"\d (s|min) ago$"))
+
+
+def test_late_report_of_the_browser_keeps_the_number_of_rows(admin: Visitor) -> None:
+    """The browser may report a pagination that it had before the rows arrived."""
+    admin.add_hub("reported")
+    admin.rest("POST", "reported/messages", content=b"x")
+    admin.open("/explorer?hub=reported", "Explorer")
+    expect(admin.page.get_by_text("1-1 of 1")).to_be_visible()
+
+    admin.page.evaluate(_REPORT_NO_ROWS)
+
+    admin.page.wait_for_timeout(500)
+    expect(admin.page.get_by_text("1-1 of 1")).to_be_visible()
 
 
 def test_live_tail_shows_new_events(admin: Visitor) -> None:
@@ -247,7 +281,7 @@ def test_throughput_units_are_changed(admin: Visitor) -> None:
     expect(admin.page.locator(".h-tile", has_text="Throughput units").locator(".h-tile-number")).to_have_text("3")
 
 
-def test_capture_is_switched_on(admin: Visitor) -> None:
+def test_capture_is_enabled(admin: Visitor) -> None:
     """Window and destination are kept with the hub; a window out of range is refused."""
     admin.add_hub("captured")
     admin.open("/capture", "Capture")
@@ -294,7 +328,7 @@ def test_capture_progress_is_shown(admin: Visitor) -> None:
     expect(admin.rows_of("Capture", "files/one.avro")).to_contain_text("2")
 
 
-def test_rule_is_made_shown_rotated_and_deleted(admin: Visitor) -> None:
+def test_rule_is_created_shown_rotated_and_deleted(admin: Visitor) -> None:
     """A key is sent to the page only on request."""
     admin.open("/access", "Access")
 
@@ -422,7 +456,7 @@ def test_kafka_group_is_shown_with_the_member_that_owns_a_partition(admin: Visit
     )
     consumer.subscribe(["owned"])
     try:
-        message = consumer.poll(30)
+        message = consumer.poll(120)
         assert message is not None
         admin.open("/hub?hub=owned", "owned")
         position = admin.rows_of("Consumer groups", "billing")

@@ -1,4 +1,4 @@
-"""Event processors in the portal: what they keep in the node's blobs, what is wrong with it, and resets."""
+"""Event processors in the portal: their state in the node's blobs, problems, and resets."""
 
 from azure.eventhub.extensions.checkpointstoreblob import BlobCheckpointStore
 from azure.storage.blob import ContainerClient
@@ -13,7 +13,7 @@ _PLACE = {
 
 
 def test_processors_are_shown_with_owner_and_lag_and_reset_after_a_preview(admin: Visitor) -> None:
-    """The page warns of an owner that moves; a reset shows what it would write before it writes it."""
+    """The page warns about an owner that moves; a reset shows the new checkpoints before it writes them."""
     admin.add_hub("processed")
     for _ in range(5):
         admin.rest("POST", "processed/partitions/0/messages", content=b"x")

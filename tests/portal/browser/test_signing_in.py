@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 import httpx
 from playwright.sync_api import Browser, expect
 
-from hubmere.model.connection_string import ConnectionString
+from hubmere.model.security.connection_string import ConnectionString
 from hubmere.testing import Node
 from portal.browser.visitor import Visitor
 
@@ -94,11 +94,11 @@ def test_link_to_a_page_survives_the_sign_in(visitor: Visitor) -> None:
     expect(visitor.page).to_have_title(f"orders · {visitor.node.namespace} · Hubmere")
 
 
-def test_root_leads_a_browser_to_the_portal_and_a_client_to_the_feed(visitor: Visitor) -> None:
+def test_root_redirects_a_browser_to_the_portal_and_answers_a_client_with_the_feed(visitor: Visitor) -> None:
     """The first SDKs probe `/` and expect an Atom feed; a person expects a page."""
     visitor.page.goto(f"{visitor.origin}/")
-    feed = httpx.get(f"{visitor.origin}/", timeout=20)
-    atom = httpx.get(f"{visitor.origin}/", headers={"Accept": "application/atom+xml, text/html;q=0.1"}, timeout=20)
+    feed = httpx.get(f"{visitor.origin}/", timeout=120)
+    atom = httpx.get(f"{visitor.origin}/", headers={"Accept": "application/atom+xml, text/html;q=0.1"}, timeout=120)
 
     expect(visitor.button("Sign in")).to_be_visible()
     assert {feed.headers["content-type"], atom.headers["content-type"]} == {
@@ -106,8 +106,8 @@ def test_root_leads_a_browser_to_the_portal_and_a_client_to_the_feed(visitor: Vi
     }
 
 
-def test_what_does_not_exist_is_not_found(admin: Visitor) -> None:
-    """The portal's own page, with a link back."""
+def test_unknown_page_is_not_found(admin: Visitor) -> None:
+    """It is a page of the portal, with a link back."""
     for path in ("/portal/nowhere", f"/portal/n/{admin.node.namespace}/hub?hub=missing", "/portal/n/missing"):
         answer = admin.page.goto(f"{admin.origin}{path}")
         assert answer is not None

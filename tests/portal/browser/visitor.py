@@ -6,13 +6,13 @@ from typing import Any
 import httpx
 from playwright.sync_api import BrowserContext, ConsoleMessage, Locator, Page, expect
 
-from hubmere.model.connection_string import ConnectionString
-from hubmere.model.sas import make_token
+from hubmere.model.security.connection_string import ConnectionString
+from hubmere.model.security.sas import make_token
 from hubmere.testing import Node
 
 _FAR_FUTURE_S = 4_000_000_000
 # For a machine that is busy with other tests; on an idle one everything takes less than a second.
-_TIMEOUT_MS = 20_000
+_TIMEOUT_MS = 120_000
 
 
 class Visitor:
@@ -100,7 +100,7 @@ class Visitor:
         assert self._root.key is not None
         token = make_token("http://localhost/", self._root.key_name, self._root.key, expires_at_s=_FAR_FUTURE_S)
         headers = {"Authorization": token, **arguments.pop("headers", {})}
-        answer = httpx.request(method, f"{self.node.http}/{path}", headers=headers, timeout=20, **arguments)
+        answer = httpx.request(method, f"{self.node.http}/{path}", headers=headers, timeout=120, **arguments)
         answer.raise_for_status()
         return answer
 
@@ -117,14 +117,23 @@ class Visitor:
         return text
 
     def arm(self, method: str, path: str, body: dict[str, Any]) -> Any:
-        """Send a request to the management API."""
-        where = f"subscriptions/s/resourceGroups/g/providers/Microsoft.EventHub/namespaces/{self.node.namespace}/{path}"
+        """Send a request to the management API, about something in the namespace."""
+        return self._arm(method, f"{self.node.namespace}/{path}", body)
+
+    def arm_namespace(self, name: str) -> None:
+        """Create a namespace."""
+        self._arm("PUT", name, {"location": "local", "sku": {"name": "Standard"}})
+
+    def _arm(self, method: str, path: str, body: dict[str, Any]) -> Any:
+        where = f"subscriptions/s/resourceGroups/g/providers/Microsoft.EventHub/namespaces/{path}"
+        # Azure's versions of the two providers.
+        version = "2022-04-01" if "Microsoft.Authorization" in path else "2024-01-01"
         answer = httpx.request(
             method,
-            f"{self.node.http}/{where}?api-version=2024-01-01",
+            f"{self.node.http}/{where}?api-version={version}",
             headers={"Authorization": f"Bearer {self.node.admin_token}"},
             json=body,
-            timeout=20,
+            timeout=120,
         )
         answer.raise_for_status()
         return answer.json() if answer.content else None

@@ -11,10 +11,10 @@ from hubmere.model.entity import AccessRule, KeyKind, Rights
 from hubmere.model.names import fold, publisher_name, rule_name
 from hubmere.portal import formatting, theme
 from hubmere.portal.paged_table import Column, PagedTable
+from hubmere.portal.pages.parts.rule_scopes import NAMESPACE_SCOPE, find_rule, managed_hub, managed_scopes
+from hubmere.portal.pages.parts.sas import sas_card
 from hubmere.portal.pages.routes import page
-from hubmere.portal.pages.rule_scopes import NAMESPACE_SCOPE, find_rule, managed_hub, managed_scopes
-from hubmere.portal.pages.sas import sas_card
-from hubmere.portal.portal_session import PageContext
+from hubmere.portal.sign_in.portal_session import PageContext
 
 _KEYS, _DELETE, _RESTORE, _REVOKE = "Keys", "Delete", "Restore", "Revoke"
 _SEPARATOR = "\n"
@@ -104,7 +104,7 @@ def _new_rule(context: PageContext) -> None:
             checked = rule_name((name.value or "").strip())
             manager, namespace = context.session.broker.manager, context.namespace_name
             await context.session.submit(
-                lambda actor, done: manager.write_rule(namespace, hub, checked, rights, actor, done)
+                lambda actor, on_done: manager.write_rule(namespace, hub, checked, rights, actor, on_done)
             )
             dialog.close()
             ui.notify(f"Rule {checked} was created.", type="positive")
@@ -120,7 +120,7 @@ async def _delete_rule(context: PageContext, scope: str, name: str) -> None:
     if await theme.confirm(question, _DELETE, typed=typed):
         hub = managed_hub(context, scope)
         manager, namespace = context.session.broker.manager, context.namespace_name
-        await context.session.submit(lambda actor, done: manager.delete_rule(namespace, hub, name, actor, done))
+        await context.session.submit(lambda actor, on_done: manager.delete_rule(namespace, hub, name, actor, on_done))
         ui.notify(f"Rule {name} was deleted.", type="positive")
 
 
@@ -150,23 +150,25 @@ class _Key:
                 button = ui.button(label, on_click=theme.action_handler(action)).props("no-caps outline dense")
                 button.props(f'aria-label="{label} ({title.lower()})"')
 
-    def _current(self) -> tuple[AccessRule, str]:
+    async def _current(self) -> tuple[AccessRule, str]:
         rule = find_rule(self._context, self._scope, self._name)
         # Reading a key is a privileged action and is audited like a change.
-        self._context.session.write_audit("list keys", f"{self._context.namespace_name}/{self._scope}/{self._name}")
+        await self._context.session.write_audit(
+            "list keys", f"{self._context.namespace_name}/{self._scope}/{self._name}"
+        )
         return rule, rule.primary_key if self._kind is KeyKind.PRIMARY else rule.secondary_key
 
-    def _show(self) -> None:
-        self._text.text = self._current()[1]
+    async def _show(self) -> None:
+        _, self._text.text = await self._current()
 
-    def _copy(self) -> None:
+    async def _copy(self) -> None:
         theme.copy_to_clipboard(
-            self._context.session.addresses.connection_string(*self._current()), "Connection string"
+            self._context.session.addresses.connection_string(*(await self._current())), "Connection string"
         )
 
-    def _copy_plain(self) -> None:
+    async def _copy_plain(self) -> None:
         theme.copy_to_clipboard(
-            self._context.session.addresses.emulator_connection_string(*self._current()), "Connection string"
+            self._context.session.addresses.emulator_connection_string(*(await self._current())), "Connection string"
         )
 
     async def _regenerate(self) -> None:
@@ -176,7 +178,7 @@ class _Key:
         hub = managed_hub(self._context, self._scope)
         manager, namespace = self._context.session.broker.manager, self._context.namespace_name
         await self._context.session.submit(
-            lambda actor, done: manager.regenerate_key(namespace, hub, self._name, self._kind, None, actor, done)
+            lambda actor, on_done: manager.regenerate_key(namespace, hub, self._name, self._kind, None, actor, on_done)
         )
         self._text.text = _HIDDEN
         ui.notify(f"The {self._title.lower()} key was regenerated.", type="positive")
@@ -231,6 +233,7 @@ def _publishers(context: PageContext) -> None:
             actions=lambda row: [_REVOKE if row.revoked_ms is None else _RESTORE],
             on_act=act,
             sorted_by="name",
+            empty_text="No publisher is connected under its own name, and none is revoked.",
         )
 
     def refresh() -> None:
@@ -254,7 +257,9 @@ async def _revoke(context: PageContext, scope: str, name: str) -> None:
     hub, checked = managed_hub(context, scope), publisher_name(name)
     assert hub is not None
     manager, namespace = context.session.broker.manager, context.namespace_name
-    await context.session.submit(lambda actor, done: manager.revoke_publisher(namespace, hub, checked, actor, done))
+    await context.session.submit(
+        lambda actor, on_done: manager.revoke_publisher(namespace, hub, checked, actor, on_done)
+    )
     ui.notify(f"Publisher {checked} was revoked.", type="positive")
 
 
@@ -262,5 +267,5 @@ async def _restore(context: PageContext, scope: str, name: str) -> None:
     hub = managed_hub(context, scope)
     assert hub is not None
     manager, namespace = context.session.broker.manager, context.namespace_name
-    await context.session.submit(lambda actor, done: manager.restore_publisher(namespace, hub, name, actor, done))
+    await context.session.submit(lambda actor, on_done: manager.restore_publisher(namespace, hub, name, actor, on_done))
     ui.notify(f"Publisher {name} was restored.", type="positive")

@@ -12,7 +12,7 @@ from hubmere.model.spec import CAPTURE_DESTINATIONS, CAPTURE_INTERVAL_S, CAPTURE
 from hubmere.portal import formatting, theme
 from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.routes import CAPTURED_PATH, HUB_PATH, page
-from hubmere.portal.portal_session import PageContext
+from hubmere.portal.sign_in.portal_session import PageContext
 
 _MIB = 1024 * 1024
 _EDIT = "Edit"
@@ -160,7 +160,9 @@ def _edit(context: PageContext, name: str) -> None:
             context.require(Rights.MANAGE, current)
             spec = replace(HubSpec.of(current.entity), capture=form.description(_of(current)))
             manager, namespace = context.session.broker.manager, context.namespace_name
-            await context.session.submit(lambda actor, done: manager.update_hub(namespace, name, spec, actor, done))
+            await context.session.submit(
+                lambda actor, on_done: manager.update_hub(namespace, name, spec, actor, on_done)
+            )
             dialog.close()
             ui.notify(f"Capture settings of {name} were saved.", type="positive")
 
@@ -187,6 +189,7 @@ class _Form:
             precision=0,
         )
         self._skip = ui.switch("Skip empty files", value=described.skip_empty)
+        self._cold = ui.switch("Cold reads: readers get events that only files still hold", value=described.cold_reads)
         self._kind = ui.select(list(CAPTURE_DESTINATIONS), value=where.name, label="Destination type")
         self._account = ui.input(
             "Storage account or URL", placeholder="the folder of the node", value=where.storage_account
@@ -206,6 +209,7 @@ class _Form:
             interval_s=int(self._interval.value or 0),
             size_limit_bytes=int(self._size.value or 0) * _MIB,
             skip_empty=bool(self._skip.value),
+            cold_reads=bool(self._cold.value),
             destination=replace(
                 before.destination,
                 name=self._kind.value,

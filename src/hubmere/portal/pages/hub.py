@@ -10,14 +10,15 @@ from hubmere.broker import HubView, PartitionCaptureStatus
 from hubmere.model.entity import Rights
 from hubmere.model.errors import Refusal
 from hubmere.model.names import group_name
-from hubmere.portal import charts, formatting, theme
-from hubmere.portal.boards import Board, ChartSpec, LagBoard
-from hubmere.portal.consumer_lag import ConsumerPosition, consumer_positions
+from hubmere.portal import formatting, theme
+from hubmere.portal.history import charts
+from hubmere.portal.history.boards import Board, ChartSpec, LagBoard
+from hubmere.portal.history.consumer_lag import ConsumerPosition, consumer_positions
 from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.capture import state_text, status
-from hubmere.portal.pages.hub_settings import settings_card
+from hubmere.portal.pages.parts.hub_settings import settings_card
 from hubmere.portal.pages.routes import CAPTURED_PATH, HUB_PATH, page
-from hubmere.portal.portal_session import PageContext
+from hubmere.portal.sign_in.portal_session import PageContext
 from hubmere.portal.snippets import VARIABLE, snippets
 
 _DELETE = "Delete"
@@ -50,14 +51,20 @@ class _Partition:
     last_enqueued_ms: int
     error: str
 
+    @property
+    def event_count(self) -> int:
+        """The number of stored events; compaction and transactions leave gaps, so there may be fewer."""
+        return self.last - self.first + 1 if self.last >= self.first else 0
+
 
 @page(HUB_PATH, "Event hub")
 def hub(context: PageContext, request: Request) -> None:
     """All sections of the page."""
     name = str(context.hub(request.query_params.get("hub", "")).name)
     _header(context, name)
+    tiles = _Tiles(context)
     board = Board(context, _CHARTS, lambda: context.hub(name))
-    partitions = _partition_table()
+    partitions = _partition_table(context)
     groups = _Groups(context, name)
     captured = _Captured(context, name)
     snippets_card(context, name)
@@ -68,7 +75,9 @@ def hub(context: PageContext, request: Request) -> None:
         live = context.hub(name)
         history = context.session.sampler.sample(context.namespace, live).hubs[live.uid]
         board.show()
-        partitions.show(_partitions(live, history.partition_rates))
+        rows = _partitions(live, history.partition_rates)
+        tiles.show(rows)
+        partitions.show(rows)
         groups.show(live)
         captured.show(live)
 
@@ -84,24 +93,59 @@ def _header(context: PageContext, name: str) -> None:
             f"cleanup: {entity.retention.policy}",
             str(entity.status),
             "capture on" if entity.is_captured else "capture off",
+            f"created {formatting.timestamp(entity.created_ms)[:10]}",
         ):
             ui.label(text).classes("h-badge h-soft")
         ui.space()
         ui.link("Open in Explorer", context.url("/explorer", hub=name))
 
 
+class _Tiles:
+    """What the hub holds, and what it gets."""
+
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        with ui.element("div").classes("h-tiles"):
+            self._events = theme.tile("Events stored")
+            self._size = theme.tile("Size")
+            self._rate = theme.tile("Events in /s")
+            self._last = theme.tile("Last event")
+
+    def show(self, rows: Sequence[_Partition]) -> None:
+        """Display the sums of all partitions."""
+        self._events.text = formatting.number(sum(row.event_count for row in rows))
+        self._size.text = self._context.stored_size_text(sum(row.size_bytes for row in rows))
+        self._rate.text = formatting.rate(sum(row.rate for row in rows))
+        last_ms = max((row.last_enqueued_ms for row in rows), default=-1)
+        now_ms = self._context.session.clock.now_ms()
+        self._last.text = formatting.age((now_ms - last_ms) / 1000) if last_ms >= 0 else "none"
+
+
 # --- partitions ------------------------------------------------------------------------------------------------------
 
 
-def _partition_table() -> PagedTable[_Partition]:
+def _partition_table(context: PageContext) -> PagedTable[_Partition]:
     with theme.card("Partitions"):
         return PagedTable[_Partition](
             (
                 Column("number", "Partition", lambda row: row.number, lambda row: row.number),
-                Column("first", "First", lambda row: row.first, is_number=True),
-                Column("last", "Last", lambda row: row.last, lambda row: row.last, True),
+                Column("first", "First", lambda row: row.first if row.event_count else "–", is_number=True),  # noqa: RUF001
+                Column("last", "Last", lambda row: row.last if row.event_count else "–", lambda row: row.last, True),  # noqa: RUF001
+                Column(
+                    "events",
+                    "Events",
+                    lambda row: formatting.number(row.event_count),
+                    lambda row: row.event_count,
+                    True,
+                ),
                 Column("rate", "In /s", lambda row: formatting.rate(row.rate), lambda row: row.rate, True),
-                Column("size", "Size", lambda row: formatting.size(row.size_bytes), lambda row: row.size_bytes, True),
+                Column(
+                    "size",
+                    "Size",
+                    lambda row: context.stored_size_text(row.size_bytes),
+                    lambda row: row.size_bytes,
+                    True,
+                ),
                 Column(
                     "enqueued",
                     "Last enqueued (UTC)",
@@ -161,6 +205,7 @@ class _Groups:
                     Column("lag", "Lag", lambda row: formatting.number(row.lag), lambda row: row.lag, True),
                 ),
                 key=lambda row: f"{row.group}/{row.protocol}/{row.partition}/{row.reader}",
+                empty_text="No consumer is connected, and no offset or checkpoint is stored.",
             )
             self._dialogs = ui.element("div")
             self._names = ui.element("div").classes("h-row")
@@ -186,7 +231,8 @@ class _Groups:
         with self._names:
             for name in names:
                 chip = ui.chip(name, icon="groups", removable=may_delete and name != "$Default", color=None)
-                chip.props('outline remove-aria-label="Delete"').on("remove", theme.action_handler(self._deleter(name)))
+                chip.props["remove-aria-label"] = f"Delete {name}"
+                chip.props("outline").on("remove", theme.action_handler(self._deleter(name)))
 
     def _deleter(self, group: str) -> theme.Action:
         async def delete() -> None:
@@ -206,7 +252,7 @@ class _Groups:
         self._context.require(Rights.MANAGE, hub)
         manager, namespace = self._context.session.broker.manager, self._context.namespace_name
         await self._context.session.submit(
-            lambda actor, done: manager.delete_group(namespace, self._name, group, actor, done)
+            lambda actor, on_done: manager.delete_group(namespace, self._name, group, actor, on_done)
         )
         ui.notify(f"Consumer group {group} was deleted.", type="positive")
 
@@ -220,7 +266,7 @@ class _Groups:
                 checked = group_name((name.value or "").strip())
                 manager, namespace = self._context.session.broker.manager, self._context.namespace_name
                 await self._context.session.submit(
-                    lambda actor, done: manager.create_group(namespace, self._name, checked, "", actor, done)
+                    lambda actor, on_done: manager.create_group(namespace, self._name, checked, "", actor, on_done)
                 )
                 dialog.close()
                 ui.notify(f"Consumer group {checked} was created.", type="positive")

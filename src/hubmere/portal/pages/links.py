@@ -14,12 +14,12 @@ from hubmere.broker import MAX_DESCRIBED, ConnectionView, HubView, LinkRole, Lin
 from hubmere.model.entity import Rights
 from hubmere.model.names import fold
 from hubmere.portal import formatting, theme
-from hubmere.portal.consumer_lag import reader_label
-from hubmere.portal.doctor import Observer, ReaderLink, links_by_reader
-from hubmere.portal.findings_card import Doctor, FindingsCard
+from hubmere.portal.doctor.diagnosis import Observer, ReaderLink, links_by_reader
+from hubmere.portal.doctor.findings_card import Doctor, FindingsCard
+from hubmere.portal.history.consumer_lag import reader_label
 from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.routes import HUB_PATH, page
-from hubmere.portal.portal_session import PageContext
+from hubmere.portal.sign_in.portal_session import PageContext
 
 _MAX_CHARACTERS = 30
 _CLOSE_REASON = "The connection was closed in the portal."
@@ -124,19 +124,20 @@ class _Connections:
                 (
                     Column("number", "Number", lambda row: row.number, lambda row: row.number),
                     Column("protocol", "Protocol", _protocol, _protocol),
-                    Column("rule", "Identity", lambda row: row.rule or "not authenticated", lambda row: row.rule),
+                    Column("rule", "Identity", _identity, _identity, wraps=True),
                     Column("peer", "From", lambda row: row.peer, lambda row: row.peer),
-                    Column("links", "Activity", _links_text),
+                    Column("links", "Activity", _links_text, wraps=True),
                     Column("lag", "Lag", lambda row: formatting.number(_lag(row)), _lag, True),
                     Column(
                         "idle", "Last received", lambda row: f"{row.idle_s:.0f} s ago", lambda row: row.idle_s, True
                     ),
-                    Column("client", "Client", _client, _client),
+                    Column("client", "Client", _client, _client, wraps=True),
                 ),
                 key=lambda row: str(row.number),
                 actions=lambda row: ("Links", "Close") if row.links else ("Close",),
                 on_act=self._on_action,
                 sorted_by="number",
+                empty_text="No client is connected.",
             )
             self._note = theme.note("")
             self._dialogs = ui.element("div")
@@ -180,7 +181,7 @@ class _Connections:
         # Check again: the connection or the right to close it may be gone since the dialog was opened.
         if any(other.number == view.number for other in self.visible()):
             self._context.session.broker.connections.disconnect(view.number, _CLOSE_REASON)
-            self._context.session.write_audit("close connection", f"{view.namespace}/connections/{view.number}")
+            await self._context.session.write_audit("close connection", f"{view.namespace}/connections/{view.number}")
         ui.notify(f"Connection {view.number} was closed.", type="positive")
 
 
@@ -259,6 +260,7 @@ class _Tables:
                 key=lambda row: f"{row.hub}/{row.partition}/{row.group}/{row.name}",
                 href=lambda row: context.prefix + context.url(HUB_PATH, hub=row.hub),
                 sorted_by="hub",
+                empty_text="No AMQP reader is connected.",
             )
         with theme.card("Publishers"):
             self._publishers = PagedTable[HubView](
@@ -271,12 +273,17 @@ class _Tables:
                 key=lambda hub: str(hub.name),
                 href=lambda hub: context.prefix + context.url(HUB_PATH, hub=hub.name),
                 sorted_by="hub",
+                empty_text="No AMQP client publishes.",
             )
 
     def show(self, rows: list[_Reader], hubs: list[HubView]) -> None:
         """Display readers, and hubs with publishers."""
         self._readers.show(rows)
         self._publishers.show([hub for hub in hubs if _link_count(hub) or _revoked_count(hub)])
+
+
+def _identity(connection: ConnectionView) -> str:
+    return connection.rule or "not authenticated"
 
 
 def _link_count(hub: HubView) -> int:

@@ -11,7 +11,7 @@ from hubmere.model.names import application_group_name
 from hubmere.portal import formatting, theme
 from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.routes import page
-from hubmere.portal.portal_session import PageContext
+from hubmere.portal.sign_in.portal_session import PageContext
 
 _EDIT, _DELETE = "Edit", "Delete"
 _SAS_KEY = "NamespaceSASKeyName="
@@ -59,7 +59,7 @@ def _network_rules(context: PageContext) -> None:
             ):
                 return
             manager, name = context.session.broker.manager, context.namespace_name
-            await context.session.submit(lambda actor, done: manager.update_network(name, changed, actor, done))
+            await context.session.submit(lambda actor, on_done: manager.update_network(name, changed, actor, on_done))
             ui.notify("The network rules were saved.", type="positive")
 
         with theme.row():
@@ -90,6 +90,7 @@ class _ApplicationGroups:
                 actions=lambda _: [_EDIT, _DELETE],
                 on_act=self._on_action,
                 sorted_by="name",
+                empty_text="There is no application group: all clients share the units of the namespace.",
             )
         theme.refresh_regularly(lambda: self._table.show(self._groups()))
 
@@ -106,7 +107,9 @@ class _ApplicationGroups:
         elif await theme.confirm(f"Delete the application group {name}? Its clients are no longer limited.", _DELETE):
             self._context.require(Rights.MANAGE)
             manager = self._context.session.broker.manager
-            await self._context.session.submit(lambda actor, done: manager.delete_application_group(group, actor, done))
+            await self._context.session.submit(
+                lambda actor, on_done: manager.delete_application_group(group, actor, on_done)
+            )
             ui.notify(f"Application group {name} was deleted.", type="positive")
 
     def _edit(self, group: ApplicationGroup | None) -> None:
@@ -121,7 +124,9 @@ class _ApplicationGroups:
                 context.require(Rights.MANAGE)
                 written = form.group(context)
                 manager = context.session.broker.manager
-                await context.session.submit(lambda actor, done: manager.write_application_group(written, actor, done))
+                await context.session.submit(
+                    lambda actor, on_done: manager.write_application_group(written, actor, on_done)
+                )
                 dialog.close()
                 ui.notify(f"Application group {written.name} was saved.", type="positive")
 

@@ -10,14 +10,15 @@ from hubmere.broker import HubView
 from hubmere.model.entity import CleanupPolicy, Rights
 from hubmere.model.names import hub_name
 from hubmere.model.spec import HubSpec
-from hubmere.portal import charts, formatting, theme
-from hubmere.portal.boards import OPEN_CONNECTIONS, Board, ChartSpec
-from hubmere.portal.findings_card import Doctor, FindingsCard
+from hubmere.portal import formatting, theme
+from hubmere.portal.doctor.findings_card import Doctor, FindingsCard
+from hubmere.portal.history import charts
+from hubmere.portal.history.boards import OPEN_CONNECTIONS, Board, ChartSpec
+from hubmere.portal.history.sampler import COUNTERS, Sample
 from hubmere.portal.paged_table import Column, PagedTable
-from hubmere.portal.pages.essentials import Essentials, FirstSteps
+from hubmere.portal.pages.parts.essentials import Essentials, FirstSteps
 from hubmere.portal.pages.routes import HUB_PATH, page
-from hubmere.portal.portal_session import PageContext
-from hubmere.portal.sampler import COUNTERS, Sample
+from hubmere.portal.sign_in.portal_session import PageContext
 
 _IN, _OUT = "in", "out"
 _IN_RATE, _OUT_RATE = COUNTERS.index("incoming_messages"), COUNTERS.index("outgoing_messages")
@@ -162,8 +163,8 @@ class _Hubs:
                         lambda hub: rates(hub)[_OUT_RATE],
                         True,
                     ),
-                    Column("size", "Size", _size_text, _size, True),
-                    Column("partitions", "Partitions", _partitions, _partitions),
+                    Column("size", "Size", self._size_text, _size, True),
+                    Column("partitions", "Partitions", _partitions, _partitions, True),
                     Column("retention", "Retention", lambda hub: formatting.hours(hub.entity.retention.hours)),
                     Column("capture", "Capture", self._capture_state, self._capture_state),
                     Column("status", "Status", lambda hub: str(hub.entity.status), lambda hub: str(hub.entity.status)),
@@ -172,6 +173,9 @@ class _Hubs:
                 href=lambda hub: context.prefix + context.url(HUB_PATH, hub=hub.name),
                 sorted_by="name",
             )
+
+    def _size_text(self, hub: HubView) -> str:
+        return self._context.stored_size_text(hub.size_bytes) if hub.is_fully_open else "…"
 
     def _capture_state(self, hub: HubView) -> str:
         """The state of the capture job, which is the same for all hubs and cheap; the Capture page has more."""
@@ -197,10 +201,6 @@ def _partitions(hub: HubView) -> int:
 
 def _size(hub: HubView) -> int:
     return hub.size_bytes
-
-
-def _size_text(hub: HubView) -> str:
-    return formatting.size(hub.size_bytes) if hub.is_fully_open else "…"
 
 
 def _open_logs(hubs: Sequence[HubView]) -> None:
@@ -236,7 +236,9 @@ def _new_hub(context: PageContext) -> None:
             )
             checked = hub_name((name.value or "").strip())
             manager, namespace = context.session.broker.manager, context.namespace_name
-            await context.session.submit(lambda actor, done: manager.create_hub(namespace, checked, spec, actor, done))
+            await context.session.submit(
+                lambda actor, on_done: manager.create_hub(namespace, checked, spec, actor, on_done)
+            )
             dialog.close()
             ui.notify(f"Event hub {checked} was created.", type="positive")
 

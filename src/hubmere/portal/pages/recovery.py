@@ -11,7 +11,7 @@ from hubmere.model.tier import Tier
 from hubmere.portal import theme
 from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.routes import page
-from hubmere.portal.portal_session import PageContext
+from hubmere.portal.sign_in.portal_session import PageContext
 
 _FAIL_OVER, _BREAK, _DELETE = "Fail over", "Break pairing", "Delete"
 _NOBODY = "(none)"
@@ -52,6 +52,7 @@ class _Aliases:
                 actions=_actions,
                 on_act=self._on_action,
                 sorted_by="name",
+                empty_text="This namespace has no alias.",
             )
         theme.refresh_regularly(lambda: self._table.show(self._aliases()))
 
@@ -74,7 +75,7 @@ class _Aliases:
                 other = "" if partner.value == _NOBODY else partner.value
                 manager, namespace = context.session.broker.manager, context.namespace_name
                 await context.session.submit(
-                    lambda actor, done: manager.pair(namespace, checked, other, "", actor, done)
+                    lambda actor, on_done: manager.pair(namespace, checked, other, "", actor, on_done)
                 )
                 dialog.close()
                 ui.notify(f"Alias {checked} was created.", type="positive")
@@ -93,7 +94,7 @@ class _Aliases:
         context.require(Rights.MANAGE)
         manager, namespace = context.session.broker.manager, context.namespace_name
         changes = {_FAIL_OVER: manager.fail_over, _BREAK: manager.break_pairing, _DELETE: manager.delete_alias}
-        await context.session.submit(lambda actor, done: changes[action](namespace, name, actor, done))
+        await context.session.submit(lambda actor, on_done: changes[action](namespace, name, actor, on_done))
         ui.notify(f"{action}: done for {name}.", type="positive")
 
 
@@ -138,7 +139,9 @@ class _Namespaces:
             async def create() -> None:
                 checked, spec = namespace_name((name.value or "").strip()), NamespaceSpec(tier=Tier(tier.value))
                 manager = context.session.broker.manager
-                await context.session.submit(lambda actor, done: manager.create_namespace(checked, spec, actor, done))
+                await context.session.submit(
+                    lambda actor, on_done: manager.create_namespace(checked, spec, actor, on_done)
+                )
                 dialog.close()
                 ui.notify(f"Namespace {checked} was created.", type="positive")
 
@@ -148,5 +151,5 @@ class _Namespaces:
         question = f"Delete the namespace {name} with all its hubs and events?"
         if await theme.confirm(question, _DELETE, typed=name):
             manager = self._context.session.broker.manager
-            await self._context.session.submit(lambda actor, done: manager.delete_namespace(name, actor, done))
+            await self._context.session.submit(lambda actor, on_done: manager.delete_namespace(name, actor, on_done))
             ui.notify(f"Namespace {name} was deleted.", type="positive")

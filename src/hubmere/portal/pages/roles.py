@@ -8,11 +8,11 @@ from nicegui import ui
 from hubmere.model.entity import RoleAssignment
 from hubmere.model.errors import NotFound
 from hubmere.model.names import group_name
-from hubmere.model.roles import ROLES, Control, PrincipalType, find_role
+from hubmere.model.security.roles import ROLES, Control, PrincipalType, find_role
 from hubmere.portal import formatting, theme
 from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.routes import page
-from hubmere.portal.portal_session import PageContext
+from hubmere.portal.sign_in.portal_session import PageContext
 
 _DELETE = "Delete"
 _NAMESPACE = "(namespace)"
@@ -40,7 +40,9 @@ def roles(context: PageContext, _: Request) -> None:
         table = PagedTable[RoleAssignment](
             (
                 Column("role", "Role", lambda one: one.role.name, lambda one: one.role.name),
-                Column("principal", "Assigned to", lambda one: one.principal_id, lambda one: one.principal_id),
+                Column(
+                    "principal", "Assigned to", lambda one: one.principal_id, lambda one: one.principal_id, wraps=True
+                ),
                 Column("type", "Type", lambda one: str(one.principal_type), lambda one: str(one.principal_type)),
                 Column("scope", "Scope", _scope_text, _scope_text),
                 Column("description", "Description", lambda one: one.description, wraps=True),
@@ -55,6 +57,7 @@ def roles(context: PageContext, _: Request) -> None:
             actions=lambda one: [_DELETE] if _controls(context, one) >= Control.ASSIGN_ROLES else [],
             on_act=on_action,
             sorted_by="role",
+            empty_text="No role is assigned. Shared access policies, on the page Access, need no roles.",
         )
 
     def refresh() -> None:
@@ -114,7 +117,7 @@ async def _delete(context: PageContext, name: str) -> None:
     )
     if await theme.confirm(question, _DELETE):
         current, manager = find(), context.session.broker.manager
-        await context.session.submit(lambda actor, done: manager.delete_role_assignment(current, actor, done))
+        await context.session.submit(lambda actor, on_done: manager.delete_role_assignment(current, actor, on_done))
         ui.notify("The role assignment was deleted.", type="positive")
 
 
@@ -149,7 +152,7 @@ def _assign_dialog(context: PageContext) -> None:
                 description=(description.value or "").strip(),
             )
             manager = context.session.broker.manager
-            await context.session.submit(lambda actor, done: manager.assign_role(made, actor, done))
+            await context.session.submit(lambda actor, on_done: manager.assign_role(made, actor, on_done))
             dialog.close()
             ui.notify(f"The role {role.value} was assigned.", type="positive")
 

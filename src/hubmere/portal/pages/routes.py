@@ -11,13 +11,15 @@ from hubmere.broker import refusals
 from hubmere.model.errors import NotFound, Refusal
 from hubmere.portal import theme
 from hubmere.portal.app import SESSION_KEY
-from hubmere.portal.portal_session import PageContext, PortalSession
+from hubmere.portal.page_garbage import PageGarbage
+from hubmere.portal.sign_in.portal_session import PageContext, PortalSession
 
 HUB_PATH = "/hub"
 GROUP_PATH = "/group"
 CAPTURED_PATH = "/captured"
 # Pages that are named by a parameter: the hub or the group that they show.
 _NAMED_BY = {HUB_PATH: "hub", GROUP_PATH: "group"}
+_GARBAGE = PageGarbage()
 
 Build = Callable[[PageContext, Request], None]
 
@@ -28,6 +30,7 @@ def page(path: str, title: str) -> Callable[[Build], Build]:
     def decorate(build: Build) -> Build:
         @ui.page(f"/n/{{namespace}}{path}", title=f"{title} · Hubmere")
         def open_page(request: Request, namespace: str) -> None:
+            _GARBAGE.count_page()
             session: PortalSession = request.scope[SESSION_KEY]
             context = PageContext(session, namespace, request.scope["root_path"])
             try:

@@ -7,10 +7,11 @@ from nicegui import ui
 
 from hubmere.model.entity import Rights
 from hubmere.model.spec import NamespaceSpec
-from hubmere.portal import charts, formatting, theme
-from hubmere.portal.boards import Board, ChartSpec
+from hubmere.portal import formatting, theme
+from hubmere.portal.history import charts
+from hubmere.portal.history.boards import Board, ChartSpec
 from hubmere.portal.pages.routes import page
-from hubmere.portal.portal_session import PageContext
+from hubmere.portal.sign_in.portal_session import PageContext
 
 # The broker represents "no limit" by a rate that no machine reaches.
 _NO_LIMIT = 1e15
@@ -92,7 +93,7 @@ def _change(context: PageContext) -> None:
                 minimum_throughput_units=int(minimum.value or 0) if inflate.value else 0,
             )
             manager, name = context.session.broker.manager, namespace.name
-            await context.session.submit(lambda actor, done: manager.update_namespace(name, spec, actor, done))
+            await context.session.submit(lambda actor, on_done: manager.update_namespace(name, spec, actor, on_done))
             ui.notify("Saved. The new limits apply immediately.", type="positive")
 
         with theme.row():

@@ -1,0 +1,1 @@
+"""Events as the Explorer reads, filters, exports and publishes them."""

@@ -1,0 +1,1 @@
+"""Pages about the consumers of a hub: Kafka groups, AMQP groups, and event processors."""

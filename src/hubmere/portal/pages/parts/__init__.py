@@ -1,0 +1,1 @@
+"""Cards, dialogs and tables that pages are built of."""

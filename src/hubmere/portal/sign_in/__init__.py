@@ -1,0 +1,1 @@
+"""Who uses the portal: logins, the sign-in page, identity providers, and what a person may do."""
