@@ -1,4 +1,4 @@
-"""The probe of event-loop lag sees a blocked loop, on both loops that a node can run on."""
+"""The probe of event-loop lag detects a blocked loop, on both kinds of event loop."""
 
 import asyncio
 import time
@@ -7,19 +7,19 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
-from hubmere.broker.loop_lag import LoopLag
+from hubmere.broker.monitoring.loop_lag import LoopLag
 from hubmere.model.clock import SystemClock
-from hubmere.node.loop_probe import LoopProbe
+from hubmere.node.runtime.loop_probe import LoopProbe
 
 
 def a_probe(lag: LoopLag, interval_s: float) -> LoopProbe:
-    """A probe with one interval, whether the loop is busy or not."""
+    """A probe with one interval for busy and idle loops."""
     return LoopProbe(lag, SystemClock(), busy_interval_s=interval_s, resting_interval_s=interval_s)
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def test_blocked_loop_is_seen(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
-    """What delays every client must be in the figures, less the one interval in which it may have begun."""
+def test_blocked_loop_is_detected(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """The measured delay may be shorter by one interval, in which the block may have begun."""
     lag, blocked_s, interval_s = LoopLag(), 0.2, 0.01
 
     async def block() -> None:
@@ -52,7 +52,7 @@ def test_stopped_probe_leaves_no_timer() -> None:
     assert asyncio.run(start_and_stop()) == 0
 
 
-def test_resting_loop_is_not_woken_as_often_as_a_busy_one() -> None:
+def test_idle_loop_is_woken_less_often_than_a_busy_one() -> None:
     """The probe costs an idle node almost nothing."""
     lag = LoopLag()
 

@@ -1,4 +1,4 @@
-"""Settings: one precedence rule, one problem per bad setting, all of them at once."""
+"""Settings: one order of precedence, and all invalid settings are reported together."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from hubmere.model.addresses import AdvertisedListener
 from hubmere.settings import SETTINGS, BadSettings, HubSetting, Problem, Setting, Settings, load
 from hubmere.settings.tree import BY_KEY
 
-# For each setting one value that is not its default, as text and as the value that is read from it.
+# For each setting one value that is not its default, as text and as the parsed value.
 SAMPLES: dict[str, tuple[str, object]] = {
     "local_identity": ("true", True),
     "store": ("local", "local"),
@@ -140,23 +140,23 @@ def a_file(folder: Path, text: str, name: str = "hubmere.toml") -> Path:
 
 
 def with_partner(key: str, values: dict[str, str]) -> dict[str, str]:
-    """Certificate and key are given together or not at all; settings of a cluster with those that it needs."""
+    """Certificate and key must be given together; settings of a cluster need others."""
     pair = {"tls_certificate": "tls_key", "tls_key": "tls_certificate"}
     if key.startswith("cluster_") or key == "start_timeout":
-        # What a gateway cannot do without.
+        # The settings that a gateway needs.
         needed = ("cluster_kafka", "cluster_secret_file", "cluster_sasl_password_file")
         return {**{name: SAMPLES[name][0] for name in needed}, "store": "cluster", **values}
     return {**values, pair[key]: SAMPLES[pair[key]][0]} if key in pair else values
 
 
 def test_every_setting_has_a_sample_here() -> None:
-    """A setting that the tests below do not try would not be tested at all."""
+    """A setting without a sample would not be tested."""
     assert set(SAMPLES) == set(BY_KEY)
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.key)
 def test_every_setting_has_a_sentence_and_a_default_that_it_would_accept(setting: Setting) -> None:
-    """What is shown as the default must be something that one can type."""
+    """A user must be able to enter the shown default."""
     shown = setting.shown_default
 
     assert setting.sentence.endswith(".")
@@ -166,7 +166,7 @@ def test_every_setting_has_a_sentence_and_a_default_that_it_would_accept(setting
 
 @pytest.mark.parametrize("key", SAMPLES)
 def test_every_setting_comes_from_flag_environment_and_file(tmp_path: Path, key: str) -> None:
-    """One rule for all settings."""
+    """The same rule applies to all settings."""
     text, value = SAMPLES[key]
     given = with_partner(key, {key: text})
     config = a_file(tmp_path, "".join(f"{name} = {json.dumps(raw)}\n" for name, raw in given.items()))
@@ -177,8 +177,8 @@ def test_every_setting_comes_from_flag_environment_and_file(tmp_path: Path, key:
     assert [getattr(settings, BY_KEY[key].field_name) for settings in loaded] == [value] * 4
 
 
-def test_flag_stands_over_environment_over_file_over_default(tmp_path: Path) -> None:
-    """The one precedence rule."""
+def test_flag_overrides_environment_overrides_file_overrides_default(tmp_path: Path) -> None:
+    """This is the only order of precedence."""
     config = a_file(tmp_path, "amqp_port = 1\nkafka_port = 1001\nhttp_port = 2001\n")
     environ = {"HUBMERE_AMQP_PORT": "2", "HUBMERE_KAFKA_PORT": "1002"}
 
@@ -190,15 +190,15 @@ def test_flag_stands_over_environment_over_file_over_default(tmp_path: Path) -> 
 
 
 def test_bad_value_that_is_overridden_is_not_reported() -> None:
-    """Only the value that wins can be wrong."""
+    """Only the value that is used can be wrong."""
     settings = load({"amqp_port": "5"}, {"HUBMERE_AMQP_PORT": "many"})
 
     assert settings.amqp_port == 5
 
 
 @pytest.mark.parametrize(("key", "value"), BAD, ids=lambda part: str(part))
-def test_bad_setting_is_named_with_origin_value_and_what_is_allowed(key: str, value: object) -> None:
-    """Whoever reads the line must be able to repair it without the manual."""
+def test_invalid_setting_is_reported_with_origin_value_and_allowed_values(key: str, value: object) -> None:
+    """A user must be able to correct it without the manual."""
     (problem,) = problems_of(flags={key: value})
 
     assert problem == Problem(
@@ -207,8 +207,8 @@ def test_bad_setting_is_named_with_origin_value_and_what_is_allowed(key: str, va
     assert all(part in str(problem) for part in (key, BY_KEY[key].flag, repr(value), problem.allowed))
 
 
-def test_all_bad_settings_are_reported_together(tmp_path: Path) -> None:
-    """Nobody likes to repair them one start at a time."""
+def test_all_invalid_settings_are_reported_together(tmp_path: Path) -> None:
+    """A user must not have to correct them one start at a time."""
     config = a_file(
         tmp_path, 'durability = "never"\nspeed = 3\n[limits]\nhubs_per_namespac = 4\n[[hubs]]\npartitions = 1\n'
     )
@@ -226,14 +226,14 @@ def test_all_bad_settings_are_reported_together(tmp_path: Path) -> None:
 
 
 def test_unknown_key_in_a_file_gets_a_hint(tmp_path: Path) -> None:
-    """A misspelt key that is passed over in silence is the worst kind of bug."""
+    """A misspelt key must not be ignored."""
     (problem,) = problems_of(config=a_file(tmp_path, "amqp_prt = 1\n"))
 
     assert "did you mean amqp_port?" in problem.allowed
 
 
-def test_unknown_variable_is_passed_over() -> None:
-    """Container platforms set names like these for a service called hubmere."""
+def test_unknown_variable_is_ignored() -> None:
+    """Container platforms set such names for a service called hubmere."""
     settings = load({}, {"HUBMERE_SERVICE_HOST": "10.0.0.1", "HUBMERE_PORT": "tcp://10.0.0.1:5672", "HUBMERE_DATA": ""})
 
     assert settings == Settings()
@@ -244,14 +244,14 @@ def test_unknown_variable_is_passed_over() -> None:
     [("hubmere.toml", "data = "), ("Config.json", "{"), ("Config.json", "[]"), ("hubmere.toml", "{} = 1")],
 )
 def test_file_that_cannot_be_parsed_is_one_problem(tmp_path: Path, name: str, text: str) -> None:
-    """A broken file says where it is broken, not what follows from it."""
+    """The error names the position in the file, and no consequential errors."""
     problems = problems_of(config=a_file(tmp_path, text, name))
 
     assert len(problems) == 1
 
 
-def test_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """The name comes from a flag or a variable: the problem says which."""
+def test_missing_file_is_reported(tmp_path: Path) -> None:
+    """The error says whether the name comes from a flag or a variable."""
     missing = tmp_path / "none.toml"
 
     (by_flag,) = problems_of(config=missing)
@@ -263,7 +263,7 @@ def test_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_certificate_without_key_is_refused() -> None:
-    """And the other way round: the missing one is named, and so is the reason."""
+    """The opposite is refused too; the error names the missing setting and the reason."""
     (no_key,) = problems_of(flags={"tls_certificate": "a.pem"})
     (no_certificate,) = problems_of(environ={"HUBMERE_TLS_KEY": "a.pem"})
 
@@ -278,7 +278,7 @@ def test_certificate_without_key_is_refused() -> None:
         ({"group_consumer_session_timeout_s": 4}, "group_consumer_session_timeout_s"),
     ],
 )
-def test_heartbeats_that_are_slower_than_a_session_are_refused(flags: dict[str, object], blamed: str) -> None:
+def test_heartbeat_interval_longer_than_the_session_is_refused(flags: dict[str, object], blamed: str) -> None:
     """Every member would be removed between two heartbeats; the setting that was given is named."""
     (problem,) = problems_of(flags=flags)
 
@@ -340,8 +340,8 @@ def test_hubs_of_a_file_become_hub_settings(tmp_path: Path) -> None:
         ('[[hubs]]\nname = "a"\ngroups = "b c"', "hubs[1].groups"),
     ],
 )
-def test_bad_hub_is_named_by_its_place(tmp_path: Path, hubs: str, place: str) -> None:
-    """A file of twenty hubs needs more than 'bad hub'."""
+def test_invalid_hub_is_reported_by_its_position(tmp_path: Path, hubs: str, place: str) -> None:
+    """In a file with twenty hubs the error must name the hub."""
     (problem,) = problems_of(config=a_file(tmp_path, hubs))
 
     assert problem.setting == place
@@ -362,7 +362,7 @@ EMULATOR = {
 
 
 @pytest.mark.parametrize("name", ["Config.json", "settings.conf"])
-def test_configuration_of_the_official_emulator_is_read_as_it_is(tmp_path: Path, name: str) -> None:
+def test_configuration_of_the_official_emulator_is_accepted_unchanged(tmp_path: Path, name: str) -> None:
     """Recognized by its content as well as by its name; the node then accepts the emulator's key."""
     settings = load({}, {}, a_file(tmp_path, json.dumps(EMULATOR), name))
 
@@ -373,8 +373,8 @@ def test_configuration_of_the_official_emulator_is_read_as_it_is(tmp_path: Path,
     )
 
 
-def test_mistake_in_the_emulators_file_is_named_by_its_path(tmp_path: Path) -> None:
-    """Its users ask for plain reports of configuration mistakes."""
+def test_error_in_the_emulators_file_is_reported_by_its_path(tmp_path: Path) -> None:
+    """Its users need clear error messages."""
     text = json.dumps(EMULATOR).replace('"PartitionCount": "2"', '"PartitionCount": "two"')
 
     (problem,) = problems_of(config=a_file(tmp_path, text, "Config.json"))
@@ -383,8 +383,8 @@ def test_mistake_in_the_emulators_file_is_named_by_its_path(tmp_path: Path) -> N
     assert problem.value == "two"
 
 
-def test_environment_and_flags_stand_over_the_emulators_file_too(tmp_path: Path) -> None:
-    """The file says what to serve, flags may still say where and under which name."""
+def test_environment_and_flags_override_the_emulators_file(tmp_path: Path) -> None:
+    """The file lists the hubs; flags may still set address and names."""
     config = a_file(tmp_path, json.dumps(EMULATOR), "Config.json")
 
     settings = load({"namespace": "contoso"}, {"HUBMERE_AMQP_PORT": "0"}, config)
@@ -393,9 +393,9 @@ def test_environment_and_flags_stand_over_the_emulators_file_too(tmp_path: Path)
 
 
 @given(st.dictionaries(st.sampled_from(sorted(BY_KEY)), st.text(max_size=12), max_size=6))
-def test_any_text_gives_settings_or_problems_about_what_was_given(flags: dict[str, str]) -> None:
-    """No text whatever ends in another exception."""
-    ports = {key for key in BY_KEY if key.endswith("_port")}  # one that was given may clash with a default
+def test_any_text_gives_settings_or_problems(flags: dict[str, str]) -> None:
+    """No text causes another exception."""
+    ports = {key for key in BY_KEY if key.endswith("_port")}  # a given value may contradict a default
 
     blamed = {problem.setting for problem in _problems_or_none(flags)}
 
@@ -437,8 +437,8 @@ def a_file_of_targets(folder: Path) -> Path:
     return config
 
 
-def test_the_table_capture_has_settings_and_targets(tmp_path: Path) -> None:
-    """Its settings are those whose names begin with the word; secrets may be in separate files."""
+def test_table_capture_has_settings_and_targets(tmp_path: Path) -> None:
+    """The table has the settings whose names begin with `capture`; secrets may be in separate files."""
     settings = load({}, {}, a_file_of_targets(tmp_path))
 
     assert (settings.capture_master, settings.capture_hold_retention) == ("local[4,4]", False)
@@ -447,8 +447,8 @@ def test_the_table_capture_has_settings_and_targets(tmp_path: Path) -> None:
     assert lake.options == {"account_key": "a-key", "endpoint": "http://127.0.0.1:10000/account"}
 
 
-def test_variables_stand_over_the_keys_of_a_target_and_can_make_one(tmp_path: Path) -> None:
-    """Containers are given their secrets so."""
+def test_variables_override_the_keys_of_a_target_and_can_define_one(tmp_path: Path) -> None:
+    """Containers get their secrets in this way."""
     environ = {
         "HUBMERE_CAPTURE_TARGETS_MY_BUCKET_SECRET_ACCESS_KEY": "from the environment",
         "HUBMERE_CAPTURE_TARGETS_LAKE_ACCOUNT_KEY": "another",
@@ -478,8 +478,8 @@ def test_variables_stand_over_the_keys_of_a_target_and_can_make_one(tmp_path: Pa
         ("[capture]\ncolour = 'red'", "capture_colour"),
     ],
 )
-def test_a_bad_target_is_named_and_its_value_is_not(tmp_path: Path, text: str, setting: str) -> None:
-    """Settings end up in terminals and tickets."""
+def test_invalid_target_is_reported_without_its_value(tmp_path: Path, text: str, setting: str) -> None:
+    """Error messages end up in terminals and tickets."""
     config = tmp_path / "hubmere.toml"
     config.write_text(text, encoding="utf-8")
 
@@ -490,6 +490,6 @@ def test_a_bad_target_is_named_and_its_value_is_not(tmp_path: Path, text: str, s
     assert "top-secret" not in str(bad.value)
 
 
-def test_the_secrets_of_targets_do_not_show(tmp_path: Path) -> None:
-    """Settings are logged and printed by people who look for something else."""
+def test_secrets_of_targets_are_not_in_the_repr(tmp_path: Path) -> None:
+    """Settings may be logged or printed."""
     assert "a-key" not in repr(load({}, {}, a_file_of_targets(tmp_path)))

@@ -1,4 +1,4 @@
-"""The official emulator's Config.json, read as it is."""
+"""The official emulator's Config.json is accepted unchanged."""
 
 import json
 from typing import Any
@@ -32,21 +32,21 @@ def test_sample_gives_its_namespace_hub_and_group() -> None:
 
 
 def test_namespace_name_and_type_are_optional() -> None:
-    """As since version 1.2.4 of the emulator."""
+    """The emulator does the same since version 1.2.4."""
     (namespace,) = parse_emulator_config(a_config())
 
     assert namespace.name == "emulatorNs1"
 
 
 def test_partition_count_may_be_a_text() -> None:
-    """Older samples write it so."""
+    """Older samples have it as a text."""
     (namespace,) = parse_emulator_config(a_config(PartitionCount="7"))
 
     assert namespace.hubs[0].spec.partition_count == 7
 
 
 def test_more_hubs_and_namespaces_than_the_emulator_takes_are_read() -> None:
-    """Lifting those caps is what its users ask for."""
+    """Users of the emulator need more."""
     hubs = [{"Name": f"eh{number}", "PartitionCount": 1} for number in range(50)]
     config = {
         "UserConfig": {"NamespaceConfig": [{"Name": "first1", "Entities": hubs}, {"Name": "second", "Entities": hubs}]}
@@ -58,7 +58,7 @@ def test_more_hubs_and_namespaces_than_the_emulator_takes_are_read() -> None:
 
 
 def test_extra_keys_bring_retention_rules_and_capture() -> None:
-    """One file says everything a development machine needs."""
+    """One file has everything that a development machine needs."""
     rule = {"Name": "send", "Rights": ["Send"], "PrimaryKey": "one"}
     capture = {"IntervalInSeconds": 60, "Encoding": "Parquet", "Container": "c", "SkipEmptyArchives": True}
     config = a_config(MessageRetentionInDays=2, AuthorizationRules=[rule], Capture=capture, UserMetadata="m")
@@ -74,8 +74,8 @@ def test_extra_keys_bring_retention_rules_and_capture() -> None:
     assert (hub.spec.capture.destination.container, hub.spec.capture.skip_empty) == ("c", True)
 
 
-def test_hours_of_retention_win_over_days() -> None:
-    """As everywhere where both are given."""
+def test_retention_in_hours_overrides_days() -> None:
+    """The same rule applies to every API."""
     (namespace,) = parse_emulator_config(a_config(MessageRetentionInDays=2, RetentionTimeInHours=3))
 
     assert namespace.hubs[0].spec.retention_hours == 3
@@ -114,7 +114,7 @@ HUB = f"{ENTITY}('eh1')"
         (a_config(Capture={"SkipEmptyArchives": "no"}), f"{HUB}.Capture.SkipEmptyArchives"),
     ],
 )
-def test_mistake_is_named_by_its_path(config: object, named: str) -> None:
+def test_error_is_reported_by_its_path(config: object, named: str) -> None:
     """Users of the emulator need clear errors."""
     with pytest.raises(Refusal) as refusal:
         parse_emulator_config(config)
@@ -122,8 +122,8 @@ def test_mistake_is_named_by_its_path(config: object, named: str) -> None:
     assert named in refusal.value.text()
 
 
-def test_missing_name_is_named() -> None:
-    """A hub without a name."""
+def test_missing_name_is_reported() -> None:
+    """The hub has no name."""
     config = a_config()
     del config["UserConfig"]["NamespaceConfig"][0]["Entities"][0]["Name"]
 

@@ -22,7 +22,7 @@ def test_issuer_is_read_with_its_defaults(tmp_path: Path) -> None:
 
 
 def test_every_key_of_an_issuer_is_read(tmp_path: Path) -> None:
-    """Pinned keys, a CA file, other claims and audiences."""
+    """These are pinned keys, a CA file, other claims and audiences."""
     text = """
         [identity.issuers.plant]
         issuer = "https://idp.internal"
@@ -47,7 +47,7 @@ def test_every_key_of_an_issuer_is_read(tmp_path: Path) -> None:
 
 
 def test_test_identities_are_read_without_showing_secrets(tmp_path: Path) -> None:
-    """Roles are checked, and a secret is in no text."""
+    """Roles are checked, and no text contains a secret."""
     path = tmp_path / "hubmere.toml"
     path.write_text(
         '[identity.applications.meter]\nsecret = "hush"\nroles = ["azure event hubs data sender"]\n'
@@ -84,8 +84,8 @@ def test_test_identities_are_read_without_showing_secrets(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_bad_issuer_is_named_by_its_place(tmp_path: Path, text: str, place: str) -> None:
-    """With an issuer over plain HTTP an attacker could make tokens; symmetric algorithms cannot be allowed."""
+def test_invalid_issuer_is_reported_by_its_position(tmp_path: Path, text: str, place: str) -> None:
+    """With plain HTTP an attacker could make tokens; symmetric algorithms cannot be allowed."""
     with pytest.raises(BadSettings) as bad:
         settings_of(tmp_path, text)
 

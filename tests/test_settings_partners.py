@@ -25,7 +25,7 @@ def a_file(folder: Path, text: str) -> Path:
 
 
 def test_partners_are_read_by_the_name_of_their_namespace(tmp_path: Path) -> None:
-    """As ARM clients name them."""
+    """ARM clients use the same name."""
     settings = load({}, {}, a_file(tmp_path, GOOD))
 
     west = PartnerSetting(
@@ -55,8 +55,8 @@ def test_partners_are_read_by_the_name_of_their_namespace(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_what_is_wrong_is_named_by_its_place(tmp_path: Path, text: str, place: str) -> None:
-    """One problem each, with what would be right."""
+def test_invalid_partner_is_reported_by_its_position(tmp_path: Path, text: str, place: str) -> None:
+    """There is one problem for each error, with the expected value."""
     with pytest.raises(BadSettings) as refusal:
         load({}, {}, a_file(tmp_path, text))
 

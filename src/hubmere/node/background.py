@@ -16,8 +16,8 @@ from hubmere.broker.management.manager import Actor
 from hubmere.broker.upkeep import RetentionReport
 from hubmere.endpoints.opening import run_when_open
 from hubmere.model.errors import Refusal
-from hubmere.node.clocks import NodeClocks
-from hubmere.node.disks import NodeDisk
+from hubmere.node.runtime.clocks import NodeClocks
+from hubmere.node.runtime.disks import NodeDisk
 from hubmere.node.storage import Storage
 from hubmere.settings import Settings
 

@@ -7,23 +7,29 @@ share (certificate authority, admin token) are in the control log, encrypted wit
 
 import asyncio
 import logging
+import socket
 import ssl
 import tempfile
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from hubmere import __version__
-from hubmere.broker.conditions import CLUSTER, Condition, Conditions, ConditionSeverity
-from hubmere.broker.live import log_config
-from hubmere.cluster.catalog import ClusterCatalog, OnForeign
+from hubmere.broker.broker import Broker
+from hubmere.broker.hubs.live import log_config
+from hubmere.broker.monitoring.conditions import CLUSTER, Condition, Conditions, ConditionSeverity
+from hubmere.cluster.catalog import ClusterCatalog, OnAccepted
 from hubmere.cluster.control.entries import UnreadableEntry
 from hubmere.cluster.control_log import ControlLog
 from hubmere.cluster.engine.engine import KafkaEngine
 from hubmere.cluster.engine.topics import TopicPlan, Topics
 from hubmere.cluster.forwarding import KafkaCoordination
+from hubmere.cluster.partition import OnePartition
 from hubmere.cluster.places import ClusterPlaces
+from hubmere.cluster.pulse.topic import RETENTION_MS
+from hubmere.cluster.roles import ClusterRole
 from hubmere.cluster.safety import Copies, find_risks
 from hubmere.cluster.sealing import Sealer, WrongSecret
 from hubmere.cluster.upstream.connection import Access
@@ -31,23 +37,30 @@ from hubmere.cluster.upstream.failures import RequestRefused, UpstreamFailure
 from hubmere.cluster.upstream.upstream import Upstream
 from hubmere.endpoints import certificates
 from hubmere.endpoints.kafka.forward.port import Coordination, CoordinationFailed
-from hubmere.model.clock import SystemClock
+from hubmere.model.addresses import Addresses
+from hubmere.model.clock import Clock, SystemClock
+from hubmere.model.entity import Hub
 from hubmere.model.errors import Refusal
-from hubmere.model.histogram import Histogram
+from hubmere.model.monitoring.histogram import Histogram
+from hubmere.node.pulse import PulseService
 from hubmere.settings import Settings
 from hubmere.store.audit import AuditLog
 from hubmere.store.blob_files import NoBodies
 from hubmere.store.catalog.runtime_state import Meta
-from hubmere.store.catalog.view import Put
+from hubmere.store.catalog.view import Create, Put, Step
 from hubmere.store.engine import LogConfig, LogEngine
 from hubmere.store.history import MemoryHistory
 from hubmere.store.secrets import NodeSecrets
 
 log = logging.getLogger("hubmere.node")
 
+T = TypeVar("T")
+
 _LOG_INTERVAL_S: Final = 10.0
 _ATTEMPT_SECONDS: Final = 1.0
 _WRITE_SECONDS: Final = 30.0
+# How long health and portal report that a wrong state was replaced.
+_SHOWN_SECONDS: Final = 3600.0
 # Rows of the control log that are not entities.
 _SECRET_ROW: Final = "secret."  # noqa: S105  the beginning of a name
 _TOPIC_ROW: Final = "topic."
@@ -79,11 +92,12 @@ class ClusterStorage:
         self._engine: KafkaEngine | None = None
         self._copies = Copies(replication=settings.cluster_replication, in_sync=settings.cluster_min_insync)
         self.risks: tuple[str, ...] = ()
+        self._pulse: PulseService | None = None
 
     async def open(self) -> None:
         """Connect, check the cluster, and read the control log to its end."""
         settings = self._settings
-        await self._connect()
+        await self._when_reached(self.upstream.connect)
         topic = f"{settings.cluster_prefix}control"
         self._copies = await self._check_safety(topic)
         self.control = ControlLog(
@@ -92,8 +106,9 @@ class ClusterStorage:
             replication=self._copies.replication,
             in_sync=self._copies.in_sync,
             now_ms=SystemClock().now_ms,
-            address=settings.hostname[0] if settings.hostname else settings.host,
+            address=_own_address(settings),
             version=__version__,
+            machine=socket.gethostname(),
         )
         call_later = asyncio.get_running_loop().call_later
         self.catalog = ClusterCatalog(self.control, Sealer(_secret(settings)), call_later=call_later)
@@ -114,15 +129,16 @@ class ClusterStorage:
         self.control.begin_session()
         await self._share_secrets()
         self._engine = KafkaEngine(self.upstream, self._topics())
+        self.catalog.on_own = self._create_topics
 
-    async def _connect(self) -> None:
-        """Connect to any broker; logs the reason of failure every ten seconds."""
+    async def _when_reached(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Try until brokers answer; logs the reason of failure every ten seconds."""
         loop = asyncio.get_running_loop()
         began, logged_at = loop.time(), -_LOG_INTERVAL_S
         limit_s = self._settings.cluster_start_timeout_s
         while True:
             try:
-                return await self.upstream.connect()
+                return await attempt()
             except UpstreamFailure as failure:
                 if failure.is_lasting:
                     raise ClusterUnusable(str(failure)) from failure
@@ -137,15 +153,12 @@ class ClusterStorage:
         """The copies of every event that this cluster keeps; refuses one that can lose acknowledged events."""
         settings = self._settings
         wanted = Copies(replication=settings.cluster_replication, in_sync=settings.cluster_min_insync)
-        try:
-            self.risks = await find_risks(self.upstream, wanted, control_topic)
-        except UpstreamFailure as failure:
-            raise ClusterUnusable(f"the settings of the Kafka cluster cannot be read: {failure}") from failure
+        self.risks = await self._when_reached(lambda: find_risks(self.upstream, wanted, control_topic))
         if not self.risks:
             return wanted
         if not settings.cluster_unsafe:
             raise ClusterUnusable(
-                f"{'; '.join(self.risks)}: acknowledged events could be lost (--cluster-unsafe starts all the same)"
+                f"{'; '.join(self.risks)}: acknowledged events could be lost (--cluster-unsafe starts anyway)"
             )
         return wanted.at_most(len(self.upstream.brokers))
 
@@ -178,6 +191,12 @@ class ClusterStorage:
             record=record,
         )
 
+    def _create_topics(self, steps: Sequence[Step]) -> None:
+        """Create the topics of hubs that were just created here, before somebody uses them on any gateway."""
+        for step in steps:
+            if isinstance(step, Create) and isinstance(step.item, Hub):
+                self._kafka.provide_soon(step.item.uid)
+
     @property
     def _kafka(self) -> KafkaEngine:
         assert self._engine is not None
@@ -203,6 +222,32 @@ class ClusterStorage:
             failed=CoordinationFailed,
             note_transaction=self._kafka.note_transaction,
         )
+
+    @property
+    def capture_role(self) -> ClusterRole:
+        """The right to run the capture job."""
+        return ClusterRole(self.control, "capture")
+
+    @property
+    def shares_units(self) -> bool:
+        """Gateways share the throughput units of a namespace."""
+        return True
+
+    def serve(self, broker: Broker, addresses: Addresses, clock: Clock) -> None:
+        """Report to the other gateways what this one does, and use its shares of throughput units."""
+        partition = OnePartition(
+            upstream=self.upstream,
+            topic=f"{self._settings.cluster_prefix}pulse",
+            replication=self._copies.replication,
+            in_sync=self._copies.in_sync,
+            lane="pulse",
+            retention_ms=RETENTION_MS,
+        )
+        port = addresses.amqps or addresses.amqp or addresses.kafkas or addresses.kafka
+        address = f"{addresses.host}:{port}"
+        self._pulse = PulseService(partition, self.control, broker, clock, address=address)
+        broker.gateways = self._pulse.gateways
+        self._pulse.start()
 
     # --- shared secrets
 
@@ -236,7 +281,7 @@ class ClusterStorage:
 
     # --- stop
 
-    def follow(self, on_foreign: OnForeign) -> None:
+    def follow(self, on_foreign: OnAccepted) -> None:
         """Report changes of entities by other gateways."""
         self.catalog.on_foreign = on_foreign
 
@@ -253,6 +298,14 @@ class ClusterStorage:
             why = f": {'; '.join(self.risks)}" if self.risks else ""
             text = f"This gateway runs with cluster_unsafe: a lost broker can lose acknowledged events{why}."
             remedy = "Run three brokers with cluster_replication 3 and cluster_min_insync 2, without cluster_unsafe."
+        elif (reloaded := self.control.reloaded) is not None and _is_recent(reloaded[1]):
+            severity = ConditionSeverity.WARNING
+            text = f"{_sentence(reloaded[0])}; it was loaded again from the last snapshot."
+            remedy = "If it happens again, report it with the logs of all gateways, and restart this gateway."
+        elif self._pulse is not None and self._pulse.is_silent:
+            severity = ConditionSeverity.WARNING
+            text = "This gateway does not read the pulse of its cluster: it uses an equal part of throughput units."
+            remedy = "Check that the topic of the pulse exists and has a leader."
         else:
             if conditions.clear(CLUSTER):
                 log.warning("the Kafka cluster is reached again")
@@ -262,6 +315,8 @@ class ClusterStorage:
 
     async def close(self) -> None:
         """Tell the other gateways that this one stops, and refuse appends that are not acknowledged."""
+        if self._pulse is not None:
+            await self._pulse.stop()
         if hasattr(self, "control"):
             await self.control.stop()
         if self._engine is not None:
@@ -274,6 +329,21 @@ class ClusterStorage:
         """Delete the temporary folder."""
         self.audit.close()
         self._temporary.cleanup()
+
+
+def _own_address(settings: Settings) -> str:
+    """The address of this gateway for operators; without a port if the system chooses it."""
+    host = settings.hostname[0] if settings.hostname else settings.host
+    port = settings.amqps_port or settings.amqp_port or settings.kafkas_port or settings.kafka_port
+    return f"{host}:{port}" if port else host
+
+
+def _is_recent(at: float) -> bool:
+    return asyncio.get_running_loop().time() - at < _SHOWN_SECONDS
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _secret(settings: Settings) -> bytes:

@@ -10,7 +10,6 @@ from hubmere.broker.blobs.service import INLINE_BYTES
 from hubmere.broker.broker import Broker
 from hubmere.broker.coalesce import Coalescer
 from hubmere.broker.coordinator.consumer_group.members import ConsumerGroupConfig
-from hubmere.capture.browse import CapturedFolders
 from hubmere.endpoints.amqp.endpoint import AmqpEndpoint
 from hubmere.endpoints.coalescing import build_coalescer
 from hubmere.endpoints.connections import ConnectionLimits
@@ -18,23 +17,24 @@ from hubmere.endpoints.http.pairing.partners import Partner, Partners
 from hubmere.endpoints.http.server.app import HttpApp, build_app
 from hubmere.endpoints.http.server.server import HttpServers
 from hubmere.endpoints.kafka.endpoint import KafkaEndpoint
-from hubmere.endpoints.kafka.forward.port import Coordination
 from hubmere.endpoints.listener import Listener, Port, bind
 from hubmere.endpoints.memory import MemoryBudget
-from hubmere.endpoints.sign_in_provider import OpenIdProvider
 from hubmere.endpoints.stream import StreamSession
 from hubmere.model.addresses import Addresses
 from hubmere.model.clock import Clock
-from hubmere.model.history import HistoryStore
+from hubmere.model.monitoring.history import HistoryStore
 from hubmere.node.identity import portal_providers
-from hubmere.node.memory import memory_budget_bytes, trim_memory
+from hubmere.node.runtime.memory import memory_budget_bytes, trim_memory
 from hubmere.node.tls import NodeTls, read_certificate
 from hubmere.portal import Portal
 from hubmere.portal.node_facts import NodeFacts
 from hubmere.settings import PartnerSetting, Settings
 
 if TYPE_CHECKING:
+    from hubmere.endpoints.kafka.forward.port import Coordination
+    from hubmere.endpoints.sign_in_provider import OpenIdProvider
     from hubmere.endpoints.tracing import Spans
+    from hubmere.model.capture.files import CapturedFiles
     from hubmere.node.local_identity import LocalIdentity
 
 _TLS_SERVICES = ("amqps", "kafkas", "https")
@@ -62,7 +62,7 @@ class NodeEndpoints:
         history: HistoryStore,
         data_folder: str,
         open_identity: "Callable[[Addresses], LocalIdentity] | None" = None,
-        coordination: Coordination | None = None,
+        coordination: "Coordination | None" = None,
     ) -> None:
         self._coordination = coordination
         self._settings = settings
@@ -205,7 +205,10 @@ class NodeEndpoints:
         if self._spans is not None:
             app.trace(self._spans)
         facts = NodeFacts(
-            version=__version__, data_folder=self._data_folder, read_certificate=partial(read_certificate, tls)
+            version=__version__,
+            data_folder=self._data_folder,
+            kafka_brokers=", ".join(f"{host}:{port}" for host, port in self._settings.cluster_kafka),
+            read_certificate=partial(read_certificate, tls),
         )
         if self._open_identity is not None:
             self.local_identity = self._open_identity(self.addresses)
@@ -217,7 +220,7 @@ class NodeEndpoints:
             self.addresses,
             self._history,
             facts,
-            CapturedFolders(),
+            _open_captured_folders,
             providers=self._sign_in_providers(),
         )
         app.mount("portal", self._portal, is_home=True)
@@ -225,11 +228,15 @@ class NodeEndpoints:
             app.mount_blobs(account, max_bytes=self._largest_blob_bytes)
         return app
 
-    def _sign_in_providers(self) -> list[OpenIdProvider]:
+    def _sign_in_providers(self) -> "list[OpenIdProvider]":
         """The issuers at which people may sign in to the portal."""
         found = portal_providers(self._settings)
         if self.local_identity is not None:
             found.append(self.local_identity.portal)
+        if not found:
+            return []
+        from hubmere.endpoints.sign_in_provider import OpenIdProvider
+
         return [OpenIdProvider(each, self._clock) for each in found]
 
     @property
@@ -248,6 +255,13 @@ class NodeEndpoints:
             await self._listener.stop()
         if self._kafka is not None:
             self._kafka.close()
+
+
+def _open_captured_folders() -> "CapturedFiles":
+    """The captured files of this machine; loaded when somebody looks at them."""
+    from hubmere.capture.browse import CapturedFolders
+
+    return CapturedFolders()
 
 
 def _partner(setting: PartnerSetting) -> Partner:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from hubmere.broker.broker import Broker
 from hubmere.broker.identity.keys import IssuerKeys, read_key_set
 from hubmere.broker.identity.tokens import TrustedIssuer
-from hubmere.broker.management.manager import Actor, Done
+from hubmere.broker.management.manager import Actor, OnDone
 from hubmere.endpoints.http.context import await_change
 from hubmere.endpoints.http.identity.app import DEFAULT_AUDIENCE, TENANT, LocalIssuer
 from hubmere.endpoints.http.identity.authorize import Authorizations
@@ -24,7 +24,7 @@ from hubmere.endpoints.sign_in_provider import ProviderSettings
 from hubmere.model.addresses import Addresses
 from hubmere.model.clock import Clock
 from hubmere.model.entity import RoleAssignment
-from hubmere.model.roles import DATA_OWNER, PrincipalType, find_role
+from hubmere.model.security.roles import DATA_OWNER, PrincipalType, find_role
 from hubmere.node.ready import ReadyIdentity
 from hubmere.settings import Settings
 from hubmere.store.secrets import NodeSecrets
@@ -88,8 +88,8 @@ async def assign_roles(directory: Directory, broker: Broker, namespace: str, act
         if (wanted.role_id, wanted.principal_id) in known:
             continue
 
-        def assign(done: Done, wanted: RoleAssignment = wanted) -> None:
-            broker.manager.assign_role(wanted, actor(), done)
+        def assign(on_done: OnDone, wanted: RoleAssignment = wanted) -> None:
+            broker.manager.assign_role(wanted, actor(), on_done)
 
         await await_change(assign)
 

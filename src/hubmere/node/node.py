@@ -13,23 +13,25 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hubmere import __version__
-from hubmere.broker.access import Access, host_names
+from hubmere.broker.access.authentication import Access, host_names
 from hubmere.broker.broker import Broker
 from hubmere.broker.management.manager import Actor
+from hubmere.capture.cold.source import CapturedSource
 from hubmere.capture.service import CaptureJob, capture_targets, hold_bytes
 from hubmere.model.clock import Clock, SystemClock
-from hubmere.model.connection_string import EMULATOR_KEY
 from hubmere.model.extras import install_command
 from hubmere.model.names import ROOT_RULE
+from hubmere.model.security.connection_string import EMULATOR_KEY
 from hubmere.model.tier import LimitsBook, Profile
 from hubmere.node.background import Background
 from hubmere.node.blobs import blob_connection_string, blob_keys
-from hubmere.node.clocks import NodeClocks
 from hubmere.node.endpoints import NodeEndpoints
 from hubmere.node.identity import build_identities, start_fetching
-from hubmere.node.loop_probe import LoopProbe
 from hubmere.node.provisioning import provision
 from hubmere.node.ready import READY_FILE, Ready, build_ready, write_ready_file
+from hubmere.node.ready_files import ReadyFiles
+from hubmere.node.runtime.clocks import NodeClocks
+from hubmere.node.runtime.loop_probe import LoopProbe
 from hubmere.node.storage import choose_storage
 from hubmere.node.tls import open_tls
 from hubmere.settings import Settings
@@ -60,6 +62,7 @@ class Node:
         self._endpoints: NodeEndpoints | None = None
         self._spans: Spans | None = None
         self._key_fetcher: KeyFetcher | None = None
+        self._cold_source: CapturedSource | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._probe: LoopProbe | None = None
         self._failed: asyncio.Future[None] | None = None
@@ -91,13 +94,15 @@ class Node:
             coordination=storage.coordination,
         )
         await endpoints.open(tls)
+        storage.serve(broker, endpoints.addresses, self._clock)
         self._start_capture(broker, endpoints, admin_token)
         ready = self._build_ready(broker, endpoints, admin_token)
         self._write_ready_file(ready)
         background = self.background = Background(settings, broker, storage, self._clocks, self._actor)
         self._probe = LoopProbe(broker.loop_lag, self._clock)
         self._probe.start()
-        for loop in (*background.loops(), endpoints.replicate(), endpoints.record_history()):
+        loops = (*background.loops(), endpoints.replicate(), endpoints.record_history(), *tls.loops(broker.conditions))
+        for loop in (*loops, self._ready_files(broker, endpoints, ready).run()):
             self._start_task(loop)
         log.info("node %s is ready with %d namespace(s)", __version__, len(broker.entities.namespaces()))
         return ready
@@ -132,6 +137,7 @@ class Node:
             identities=build_identities(settings),
         )
         self._key_fetcher = start_fetching(access.identities, settings, self._clock)
+        self._cold_source = None if settings.is_gateway else CapturedSource()
         broker = Broker(
             engine=storage.engine,
             catalog=catalog,
@@ -147,6 +153,8 @@ class Node:
             blob_bodies=storage.bodies,
             blob_keys=blob_keys(settings, storage.secrets),
             places=storage.places,
+            shares_units=storage.shares_units,
+            cold_source=self._cold_source,
         )
         broker.latencies.commit = storage.commit_latency
         if settings.otlp_endpoint is not None:
@@ -166,10 +174,12 @@ class Node:
         return Actor(name=_ACTOR, now_ms=self._clock.now_ms(), now=self._clock.monotonic())
 
     def _start_capture(self, broker: Broker, endpoints: NodeEndpoints, admin_token: str) -> None:
-        if self._settings.is_gateway:
-            return  # gateways do not run the capture job
         job = CaptureJob(
-            settings=self._settings, addresses=endpoints.addresses, base=self._storage.folder, admin_token=admin_token
+            settings=self._settings,
+            addresses=endpoints.addresses,
+            base=self._storage.folder,
+            admin_token=admin_token,
+            role=self._storage.capture_role,
         )
         if (supervision := job.supervise(broker.captures, self._clock)) is not None:
             self._start_task(supervision)
@@ -195,6 +205,13 @@ class Node:
             blob_connection_string=blob_connection_string(settings, addresses, broker),
             identity=None if endpoints.local_identity is None else endpoints.local_identity.ready,
         )
+
+    def _ready_files(self, broker: Broker, endpoints: NodeEndpoints, ready: Ready) -> ReadyFiles:
+        """The ready files of the data folder and of the settings."""
+        settings = self._settings
+        paths = [settings.data / READY_FILE] if self._storage.is_locked else []
+        paths += [] if settings.ready_file is None else [settings.ready_file]
+        return ReadyFiles(ready, lambda: self._build_ready(broker, endpoints, ready.admin_token), tuple(paths))
 
     @property
     def _data_folder(self) -> str:
@@ -254,6 +271,8 @@ class Node:
             await self._endpoints.stop()
         if self._key_fetcher is not None:
             await self._key_fetcher.stop()
+        if self._cold_source is not None:
+            await asyncio.to_thread(self._cold_source.close)
         await storage.close()
         if storage.is_locked:
             self._clocks.save()

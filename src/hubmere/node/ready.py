@@ -155,30 +155,30 @@ def render_banner(
 
 def render_line(ready: Ready) -> str:
     """One log line with the addresses of the node and without keys."""
-    addresses = ", ".join(f"{name} {value}" for name, value in (*_served(ready), ("data", ready.data)))
+    addresses = ", ".join(f"{name} {value}" for name, value in (*_address_lines(ready), ("data", ready.data)))
     return f"Hubmere {ready.version} is ready: {addresses}"
 
 
 def _rows(ready: Ready) -> Iterator[tuple[str, str]]:
-    yield from _served(ready)
+    yield from _address_lines(ready)
     if ready.portal:
         yield "Portal", ready.portal
-    yield from _kept(ready)
+    yield from _storage_lines(ready)
     yield "Connect", ready.emulator_connection_string if ready.amqp else ready.connection_string
     if ready.amqp is None and ready.amqps is not None and not ready.amqps.endswith(_USUAL_PORT):
         yield "Python", f"azure-eventhub ignores that port: pass custom_endpoint_address='sb://{ready.amqps}'"
 
 
 def _rows_without_keys(ready: Ready, ready_file: Path | None) -> Iterator[tuple[str, str]]:
-    yield from _served(ready)
+    yield from _address_lines(ready)
     if ready.portal:
         yield "Portal", ready.portal.partition("?")[0]
-    yield from _kept(ready)
+    yield from _storage_lines(ready)
     where = "shown on a terminal, or written to the file given by --ready-file" if ready_file is None else ready_file
     yield "Keys", f"connection strings and the portal's link: {where}"
 
 
-def _kept(ready: Ready) -> Iterator[tuple[str, str]]:
+def _storage_lines(ready: Ready) -> Iterator[tuple[str, str]]:
     yield "Data", ready.data
     if ready.identity is not None:
         yield "Identity", f"local issuer {ready.identity.issuer}, for development only"
@@ -186,7 +186,7 @@ def _kept(ready: Ready) -> Iterator[tuple[str, str]]:
         yield "CA", ready.ca_file
 
 
-def _served(ready: Ready) -> Iterator[tuple[str, str]]:
+def _address_lines(ready: Ready) -> Iterator[tuple[str, str]]:
     served = (
         ("AMQP", ready.amqp, ready.amqps),
         ("Kafka", ready.kafka, ready.kafkas),

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from hubmere.broker.conditions import Conditions
-from hubmere.model.histogram import Histogram
-from hubmere.model.history import HistoryStore
+from hubmere.broker.monitoring.conditions import Conditions
+from hubmere.model.monitoring.histogram import Histogram
+from hubmere.model.monitoring.history import HistoryStore
 from hubmere.settings import Settings
 from hubmere.store.audit import AUDIT_FILE, AuditLog
 from hubmere.store.blob_files import BLOBS_FOLDER, BlobFiles, BodyStore, MemoryBodies
@@ -21,12 +21,17 @@ from hubmere.store.engine import Catalog, LogEngine
 from hubmere.store.files import Lock, acquire_lock, max_open_files
 from hubmere.store.history import HistoryFiles, MemoryHistory
 from hubmere.store.local import LocalEngine
+from hubmere.store.log.commit import Post
 from hubmere.store.memory import MemoryEngine
 from hubmere.store.secrets import NodeSecrets
 
 if TYPE_CHECKING:
+    from hubmere.broker.broker import Broker
     from hubmere.broker.places import Places
+    from hubmere.capture.service import CaptureRole
     from hubmere.endpoints.kafka.forward.port import Coordination
+    from hubmere.model.addresses import Addresses
+    from hubmere.model.clock import Clock
 
 log = logging.getLogger("hubmere.node")
 
@@ -88,6 +93,17 @@ class Storage(Protocol):
     def follow(self, on_foreign: OnForeign) -> None:
         """Report changes of entities that were not made by this node."""
 
+    @property
+    def capture_role(self) -> "CaptureRole | None":
+        """The right to run the capture job; None if no other node could run it."""
+
+    @property
+    def shares_units(self) -> bool:
+        """Whether other nodes serve the same namespaces, and share their throughput units."""
+
+    def serve(self, broker: "Broker", addresses: "Addresses", clock: "Clock") -> None:
+        """All ports are open: begin what needs the broker, until `close`."""
+
     def check(self, conditions: Conditions) -> None:
         """Called every second: set or clear the conditions of the storage."""
 
@@ -132,7 +148,8 @@ class NodeStorage:
         self._temporary = tempfile.TemporaryDirectory(prefix="hubmere-") if settings.memory else None
         self.folder = settings.data if self._temporary is None else Path(self._temporary.name)
         self.secrets = NodeSecrets(self.folder)
-        self.audit = _audit_log(settings)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.audit = _audit_log(settings, self._post)
         self.history: HistoryStore = MemoryHistory() if settings.memory else HistoryFiles(settings.data)
         self._lock: Lock | None = None
         self._close: list[Callable[[], None]] = []
@@ -142,12 +159,14 @@ class NodeStorage:
         """Whether this node owns a data folder on disk; False in memory, and until the folder is locked."""
         return self._lock is not None
 
+    def _post(self, call: Callable[[], None]) -> None:
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(call)
+
     async def open(self) -> None:
         """Lock the data folder and open catalog and log engine; refuses a folder that is damaged or in use."""
-        loop = asyncio.get_running_loop()
-
-        def post(call: Callable[[], None]) -> None:
-            loop.call_soon_threadsafe(call)
+        loop = self._loop = asyncio.get_running_loop()
+        post = self._post
 
         def defer(call: Callable[[], None]) -> None:
             loop.call_soon(call)
@@ -188,6 +207,19 @@ class NodeStorage:
         """The broker has the groups."""
         return
 
+    @property
+    def capture_role(self) -> None:
+        """This node runs the capture job."""
+        return
+
+    @property
+    def shares_units(self) -> bool:
+        """No other node serves these namespaces."""
+        return False
+
+    def serve(self, broker: "Broker", addresses: "Addresses", clock: "Clock") -> None:
+        """Does nothing: a data folder needs no broker."""
+
     def check(self, conditions: Conditions) -> None:
         """Does nothing: `NodeDisk` monitors the disk."""
 
@@ -215,9 +247,9 @@ def _body_parts(catalog: SqliteCatalog) -> list[BodyPart]:
     return committed + [BodyPart(block.file, block.size_bytes) for block in view.all_blocks()]
 
 
-def _audit_log(settings: Settings) -> AuditLog:
+def _audit_log(settings: Settings, post: Post) -> AuditLog:
     path = settings.data / AUDIT_FILE if settings.audit_log and not settings.memory else None
-    return AuditLog(path, max_bytes=settings.audit_log_bytes, on_failure=_log_audit_failure)
+    return AuditLog(path, max_bytes=settings.audit_log_bytes, post=post, on_failure=_log_audit_failure)
 
 
 def _log_audit_failure(error: OSError) -> None:

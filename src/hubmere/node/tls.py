@@ -2,14 +2,17 @@
 
 import socket
 import ssl
+from collections.abc import Coroutine
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from hubmere.broker.broker import Broker
+from hubmere.broker.monitoring.conditions import Conditions
 from hubmere.endpoints import certificates
 from hubmere.endpoints.tls import RenewingTls
+from hubmere.node.certificate_watch import CertificateWatch
 from hubmere.portal.node_facts import Certificate
 from hubmere.settings import Settings
 from hubmere.store.files import Files
@@ -22,6 +25,12 @@ class NodeTls(NamedTuple):
     context: ssl.SSLContext | None
     ca_file: str | None
     certificate: Path | None = None
+    # Follows the files of a certificate of the settings.
+    watch: CertificateWatch | None = None
+
+    def loops(self, conditions: Conditions) -> list[Coroutine[None, None, None]]:
+        """The loop that looks for a renewed certificate, if the settings name one; runs until it is cancelled."""
+        return [] if self.watch is None else [self.watch.run(conditions)]
 
 
 def open_tls(settings: Settings, broker: Broker, secrets: NodeSecrets) -> NodeTls:
@@ -29,8 +38,8 @@ def open_tls(settings: Settings, broker: Broker, secrets: NodeSecrets) -> NodeTl
     if settings.amqps_port is None and settings.kafkas_port is None and settings.https_port is None:
         return NodeTls(None, None)
     if settings.tls_certificate is not None and settings.tls_key is not None:
-        context = certificates.server_context(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
-        return NodeTls(context, None, settings.tls_certificate)
+        watch = CertificateWatch(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
+        return NodeTls(watch.context, None, settings.tls_certificate, watch)
 
     def is_label(text: str) -> bool:
         return broker.entities.find_namespace(text) is not None or broker.entities.find_alias(text) is not None

@@ -6,17 +6,16 @@ reference page are derived from the declaration. Other packages do not see this 
 arguments.
 """
 
+from hubmere.settings.declaration import Setting
 from hubmere.settings.identity import IdentitySetting, IdentityTables, IssuerSetting
 from hubmere.settings.load import load
 from hubmere.settings.problems import BadSettings, Problem
+from hubmere.settings.tables import HubSetting, PartnerSetting
 from hubmere.settings.tree import (
     SETTINGS,
     Durability,
-    HubSetting,
     LogFormat,
     LogLevel,
-    PartnerSetting,
-    Setting,
     Settings,
     Tier,
 )

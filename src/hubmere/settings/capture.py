@@ -11,11 +11,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from hubmere.model.capture import CapturePlace, normalize_url
+from hubmere.model.capture.targets import CapturePlace, normalize_url
 from hubmere.model.errors import InvalidArgument
+from hubmere.settings.declaration import ENV_PREFIX
 from hubmere.settings.kinds import Kind, read_text
 from hubmere.settings.problems import Problem
-from hubmere.settings.tree import ENV_PREFIX
 
 TABLE = "capture"
 TARGETS = "targets"
@@ -96,11 +96,14 @@ def _read_target(name: str, values: dict[str, object], origin: str, problems: li
                 f"{place}.{key}", f"one of the keys {', '.join(TARGET_KEYS)}, each with {_FILE} for a file's content"
             )
         elif not _is_readable(plain, given):
-            refuse(f"{place}.{key}", _allowed(plain) if plain == key else f"a readable file with {_allowed(plain)}")
+            refuse(
+                f"{place}.{key}",
+                _allowed_values(plain) if plain == key else f"a readable file with {_allowed_values(plain)}",
+            )
         else:
             read[plain] = TARGET_KEYS[plain].read(given)
     if _URL not in values:
-        refuse(f"{place}.{_URL}", _allowed(_URL))
+        refuse(f"{place}.{_URL}", _allowed_values(_URL))
     if len(problems) > found:
         return None
     return CapturePlace(url=read.pop(_URL), options=MappingProxyType(read))
@@ -124,5 +127,5 @@ def _is_readable(key: str, value: object) -> bool:
     return True
 
 
-def _allowed(key: str) -> str:
+def _allowed_values(key: str) -> str:
     return TARGET_KEYS[key].allowed

@@ -3,7 +3,7 @@
 The format is that of the emulator. Its small limits (one namespace, ten hubs) do not apply: the node's limits do, when
 the entities are created. Optional keys beyond the emulator's own, on an entity: `MessageRetentionInDays`,
 `RetentionTimeInHours`, `UserMetadata`, `AuthorizationRules` (`Name`, `Rights`, `PrimaryKey`, `SecondaryKey`), `Capture`
-(`IntervalInSeconds`, `SizeLimitInBytes`, `Encoding`, `SkipEmptyArchives`, `StorageAccount`, `Container`,
+(`IntervalInSeconds`, `SizeLimitInBytes`, `Encoding`, `SkipEmptyArchives`, `ColdReads`, `StorageAccount`, `Container`,
 `ArchiveNameFormat`). Every refusal names the key by its path in the file, with the name of the hub. Reference: service
 9.
 """
@@ -146,15 +146,13 @@ def _capture(data: object, path: str) -> CaptureDescription:
     encoding = _text(item.get("Encoding", defaults.encoding), f"{path}.Encoding")
     if encoding not in list(CaptureEncoding):
         raise InvalidArgument(f"{path}.Encoding", encoding, f"one of {', '.join(CaptureEncoding)}")
-    skip_empty = item.get("SkipEmptyArchives", defaults.skip_empty)
-    if not isinstance(skip_empty, bool):
-        raise InvalidArgument(f"{path}.SkipEmptyArchives", skip_empty, "true or false")
     return CaptureDescription(
         enabled=True,
         encoding=CaptureEncoding(encoding),
         interval_s=_number(item.get("IntervalInSeconds", defaults.interval_s), f"{path}.IntervalInSeconds"),
         size_limit_bytes=_number(item.get("SizeLimitInBytes", defaults.size_limit_bytes), f"{path}.SizeLimitInBytes"),
-        skip_empty=skip_empty,
+        skip_empty=_switch(item.get("SkipEmptyArchives", defaults.skip_empty), f"{path}.SkipEmptyArchives"),
+        cold_reads=_switch(item.get("ColdReads", defaults.cold_reads), f"{path}.ColdReads"),
         destination=CaptureDestination(
             storage_account=_text(item.get("StorageAccount", ""), f"{path}.StorageAccount"),
             container=_text(item.get("Container", ""), f"{path}.Container"),
@@ -163,6 +161,12 @@ def _capture(data: object, path: str) -> CaptureDescription:
             ),
         ),
     )
+
+
+def _switch(data: object, path: str) -> bool:
+    if not isinstance(data, bool):
+        raise InvalidArgument(path, data, "true or false")
+    return data
 
 
 def _retention_hours(item: Mapping[str, Any], path: str) -> int | None:

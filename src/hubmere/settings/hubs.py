@@ -8,10 +8,10 @@ from typing import Any
 
 from hubmere.model.errors import InvalidArgument
 from hubmere.model.names import GROUP_RULE, HUB_RULE, NAMESPACE_RULE
-from hubmere.settings.emulator import parse_emulator_config
 from hubmere.settings.kinds import Kind, count, list_of, name, read_text
 from hubmere.settings.problems import Problem
-from hubmere.settings.tree import MAX_PARTITIONS, HubSetting
+from hubmere.settings.tables import HubSetting
+from hubmere.settings.tree import MAX_PARTITIONS
 
 # The service keeps an event for one hour at least and 90 days at most; a local disk may keep it for ten years.
 _MAX_RETENTION_HOURS = 10 * 365 * 24
@@ -60,6 +60,9 @@ def read_emulator_hubs(
     document: object, origin: str, problems: list[Problem]
 ) -> tuple[str | None, tuple[HubSetting, ...]]:
     """The first namespace's name and the hubs of all namespaces in the official emulator's Config.json."""
+    # Few nodes have such a file.
+    from hubmere.settings.emulator import parse_emulator_config
+
     try:
         namespaces = parse_emulator_config(document)
     except InvalidArgument as refusal:

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from hubmere.model.errors import InvalidArgument
-from hubmere.model.roles import find_role
+from hubmere.model.security.roles import find_role
 from hubmere.settings.kinds import OPTIONAL_PATH, TEXT, Kind, list_of, read_text
 from hubmere.settings.problems import Problem
 

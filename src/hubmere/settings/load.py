@@ -16,6 +16,7 @@ from hubmere.model.errors import InvalidArgument
 from hubmere.model.tier import limits_for
 from hubmere.settings.capture import TABLE as CAPTURE_TABLE
 from hubmere.settings.capture import TARGETS, read_targets
+from hubmere.settings.declaration import ENV_PREFIX, Setting
 from hubmere.settings.hubs import read_emulator_hubs, read_hubs
 from hubmere.settings.identity import TABLE as IDENTITY_TABLE
 from hubmere.settings.identity import IdentityTables, read_identity
@@ -23,7 +24,8 @@ from hubmere.settings.kinds import PORT
 from hubmere.settings.partners import TABLE as PARTNERS_TABLE
 from hubmere.settings.partners import read_partners
 from hubmere.settings.problems import BadSettings, Problem
-from hubmere.settings.tree import BY_KEY, ENV_PREFIX, SETTINGS, HubSetting, PartnerSetting, Setting, Settings
+from hubmere.settings.tables import HubSetting, PartnerSetting
+from hubmere.settings.tree import BY_KEY, SETTINGS, Settings
 
 CONFIG_VARIABLE = ENV_PREFIX + "CONFIG"
 LIMITS_PREFIX = ENV_PREFIX + "LIMITS_"

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from hubmere.model.names import NAMESPACE_RULE
 from hubmere.settings.kinds import OPTIONAL_PATH, Kind, name, read_text
 from hubmere.settings.problems import Problem
-from hubmere.settings.tree import PartnerSetting
+from hubmere.settings.tables import PartnerSetting
 
 TABLE = "georecovery"
 _PARTNERS = "partners"

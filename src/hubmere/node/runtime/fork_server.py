@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 
 _POLL_INTERVAL_S = 0.002
 # By name, as `python -m hubmere` finds them: the command line is above this package.
-_MODULES = ("hubmere.cli.entry", "hubmere.node.process")
+_MODULES = ("hubmere.cli.entry", "hubmere.node.runtime.process")
 
 
 # --- the server ---
@@ -103,7 +103,7 @@ class ForkServer:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", "from hubmere.node.fork_server import serve; serve()"],
+            [sys.executable, "-c", "from hubmere.node.runtime.fork_server import serve; serve()"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(environment),
         )  # fmt: skip
 

@@ -10,7 +10,7 @@ import asyncio
 import time
 from typing import Final
 
-from hubmere.broker.loop_lag import LoopLag
+from hubmere.broker.monitoring.loop_lag import LoopLag
 from hubmere.model.clock import Clock
 
 BUSY_INTERVAL_SECONDS: Final = 0.025

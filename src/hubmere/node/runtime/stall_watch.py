@@ -185,13 +185,21 @@ def _stack_of(thread_id: int) -> str:
 def _waits_s() -> dict[str, float]:
     """How long each thread of this process has waited for a CPU; empty if the system does not count it."""
     waits = {}
-    for task in Path("/proc/self/task").glob("*/schedstat"):
+    for name in _threads():
         try:
-            waits[task.parent.name] = int(task.read_bytes().split()[1]) * _NS
+            waits[name] = int(Path("/proc/self/task", name, "schedstat").read_bytes().split()[1]) * _NS
         except OSError:
             # The thread has ended.
             continue
     return waits
+
+
+def _threads() -> list[str]:
+    """The ids of the threads of this process; none if the system does not list them. Some may end at any time."""
+    try:
+        return [path.name for path in Path("/proc/self/task").iterdir()]
+    except OSError:
+        return []
 
 
 def _waited_since_s(before: dict[str, float], own: str) -> float:

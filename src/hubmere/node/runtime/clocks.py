@@ -6,7 +6,7 @@ the metrics until the machine's clock is right again or the jump is accepted.
 
 import logging
 
-from hubmere.broker.conditions import CLOCK, Condition, Conditions, ConditionSeverity
+from hubmere.broker.monitoring.conditions import CLOCK, Condition, Conditions, ConditionSeverity
 from hubmere.model.clock import Anchor, SteadyClock, SystemClock
 from hubmere.settings import Settings
 from hubmere.store.clock_file import Anchors, read_anchors, write_anchors

@@ -2,7 +2,7 @@
 
 import logging
 
-from hubmere.broker.conditions import DISK, Condition, Conditions, ConditionSeverity
+from hubmere.broker.monitoring.conditions import DISK, Condition, Conditions, ConditionSeverity
 from hubmere.settings import Settings
 from hubmere.store.disk import DiskLevel, DiskMonitor
 from hubmere.store.engine import LogEngine

@@ -1,0 +1,1 @@
+"""The process of a node: event loop, memory, garbage collection, clocks, disks and log lines."""
