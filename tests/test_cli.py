@@ -1,4 +1,4 @@
-"""The command line: flags to calls, outcomes to exit codes, never a traceback."""
+"""The command line: flags, exit codes, and errors without a traceback."""
 
 import json
 import os
@@ -38,14 +38,14 @@ def a_ready(**changes: str | None) -> Ready:
 
 
 def test_version_is_printed() -> None:
-    """Bug reports begin with it."""
+    """A bug report needs it."""
     run = hubmere("version")
 
     assert (run.returncode, run.stdout) == (Exit.OK, f"hubmere {__version__}\n")
 
 
 def test_help_of_up_names_every_setting() -> None:
-    """A flag that the help does not show does not exist for most people."""
+    """Users only know the flags that the help shows."""
     run = hubmere("up", "--help")
 
     assert run.returncode == Exit.OK
@@ -53,7 +53,7 @@ def test_help_of_up_names_every_setting() -> None:
 
 
 def test_bad_settings_are_lines_on_standard_error_and_exit_code_2(tmp_path: Path) -> None:
-    """All of them, each on its own line, and nothing is started."""
+    """All problems are reported, each on its own line, and nothing is started."""
     data = tmp_path / "data"
 
     run = hubmere("up", "--data", data, "--amqp-port", "many", "--durability", "later", HUBMERE_LOG_FORMAT="xml")
@@ -69,14 +69,14 @@ def test_bad_settings_are_lines_on_standard_error_and_exit_code_2(tmp_path: Path
     "arguments", [("up", "--speed", "9"), ("fly",), ("sas",), ("sas", "--rule", "r", "--key", "k")]
 )
 def test_wrong_usage_ends_with_exit_code_2(arguments: tuple[str, ...]) -> None:
-    """Scripts can distinguish a typing mistake from a failure."""
+    """Scripts can distinguish a typing error from a failure."""
     run = hubmere(*arguments)
 
     assert run.returncode == Exit.USAGE
     assert "Traceback" not in run.stderr
 
 
-def test_command_line_loads_nothing_that_a_start_does_not_need() -> None:
+def test_command_line_loads_only_what_a_start_needs() -> None:
     """A node is up in less than a second only if the command does not load every library first."""
     program = "import hubmere.cli.main, sys; print(*sys.modules)"
 
@@ -98,7 +98,7 @@ def test_command_line_loads_nothing_that_a_start_does_not_need() -> None:
 
 
 def test_every_exit_code_has_a_meaning() -> None:
-    """The reference page is made from the table."""
+    """The reference page is generated from the table."""
     assert set(MEANINGS) == set(Exit)
 
 
@@ -127,7 +127,7 @@ def test_cert_prints_the_path_of_the_authority_and_how_to_trust_it(tmp_path: Pat
 
 
 def test_cert_without_a_node_says_what_to_do(tmp_path: Path) -> None:
-    """There is no authority before the first start; the folder comes from the environment as it does for `up`."""
+    """There is no CA before the first start; the folder comes from the environment, as for `up`."""
     run = hubmere("cert", "--ca", HUBMERE_DATA=str(tmp_path))
 
     assert run.returncode == Exit.FAILED
@@ -160,7 +160,7 @@ CONNECTION_STRING = (
     ],
 )
 def test_sas_prints_a_token_for_the_scope(arguments: tuple[str, ...], scope: str) -> None:
-    """A connection string has all that is needed; single parts can be given over it."""
+    """A connection string is enough; single parts can be overridden."""
     token = token_of(hubmere("sas", *arguments))
 
     assert (token["sr"], token["skn"]) == (scope, "Sender")
@@ -174,8 +174,8 @@ def test_sas_prints_a_token_for_the_scope(arguments: tuple[str, ...], scope: str
         ("--connection-string", CONNECTION_STRING, "--ttl", "0"),
     ],
 )
-def test_sas_refuses_what_it_cannot_sign(arguments: tuple[str, ...]) -> None:
-    """And never repeats a key while it does."""
+def test_sas_refuses_invalid_arguments(arguments: tuple[str, ...]) -> None:
+    """The error never contains a key."""
     run = hubmere("sas", *arguments)
 
     assert run.returncode == Exit.USAGE
@@ -186,7 +186,7 @@ def test_sas_refuses_what_it_cannot_sign(arguments: tuple[str, ...]) -> None:
 
 
 def test_ready_file_has_exactly_the_documented_keys(tmp_path: Path) -> None:
-    """Programs of others read it."""
+    """Other programs read it."""
     path = tmp_path / "ready.json"
 
     write_ready_file(path, a_ready(kafka=None))
@@ -197,8 +197,8 @@ def test_ready_file_has_exactly_the_documented_keys(tmp_path: Path) -> None:
     assert (path.stat().st_mode & 0o777, [entry.name for entry in tmp_path.iterdir()]) == (0o600, ["ready.json"])
 
 
-def test_banner_is_plain_when_nobody_watches() -> None:
-    """Logs and pipes want no escape codes."""
+def test_banner_is_plain_without_a_terminal() -> None:
+    """Logs and pipes must not contain escape codes."""
     banner = render_banner(a_ready(kafkas=None, portal=None), is_terminal=False)
 
     assert "\x1b" not in banner
@@ -206,8 +206,8 @@ def test_banner_is_plain_when_nobody_watches() -> None:
     assert "Portal" not in banner
 
 
-def test_banner_shows_no_key_when_nobody_watches() -> None:
-    """What goes to a file or a pipe is kept and read by others: it names the file that holds the keys."""
+def test_banner_shows_no_key_without_a_terminal() -> None:
+    """A file or a pipe may be read by others: the banner names the file with the keys."""
     ready = a_ready(portal="http://localhost:8080/portal/?token=<secret>")
 
     banner = render_banner(ready, is_terminal=False, ready_file=Path("data/ready.json"))
@@ -222,7 +222,7 @@ def test_banner_without_a_ready_file_says_how_to_get_the_keys() -> None:
     assert "--ready-file" in render_banner(a_ready(), is_terminal=False)
 
 
-def test_banner_on_a_terminal_is_short_and_shows_what_to_paste() -> None:
+def test_banner_on_a_terminal_is_short_and_shows_what_users_paste() -> None:
     """It must fit on the screen together with the first log lines."""
     banner = render_banner(a_ready(), is_terminal=True)
 
@@ -232,16 +232,16 @@ def test_banner_on_a_terminal_is_short_and_shows_what_to_paste() -> None:
     assert "<admin_token>" not in banner
 
 
-def test_line_for_a_collected_log_says_where_and_shows_no_key() -> None:
-    """Every reader of the journal could use the portal's link and the connection string."""
+def test_log_line_of_the_start_has_addresses_and_no_key() -> None:
+    """Every reader of the log could use the portal's link and the connection string."""
     line = render_line(a_ready(amqps=None))
 
     places = "AMQP <amqp>, Kafka <kafka>  <kafkas> (TLS), HTTP <http>  <https> (TLS), data <data>"
     assert line == f"Hubmere <version> is ready: {places}"
 
 
-def test_banner_without_plain_amqp_shows_the_string_for_tls() -> None:
-    """The other one would not connect."""
+def test_banner_without_plain_amqp_shows_the_connection_string_for_tls() -> None:
+    """The other one would not work."""
     banner = render_banner(a_ready(amqp=None), is_terminal=True)
 
     assert "<connection_string>" in banner
@@ -249,15 +249,15 @@ def test_banner_without_plain_amqp_shows_the_string_for_tls() -> None:
 
 
 @pytest.mark.parametrize(("amqps", "is_said"), [("localhost:5671", False), ("localhost:38039", True)])
-def test_banner_says_what_the_python_sdk_needs_on_another_port(amqps: str, is_said: bool) -> None:
-    """The SDK ignores the port of the string that the banner shows, and cannot connect without a word about it."""
+def test_banner_explains_what_the_python_sdk_needs_on_another_port(amqps: str, is_said: bool) -> None:
+    """The SDK ignores the port of the connection string, so the user needs an explanation."""
     banner = render_banner(a_ready(amqp=None, amqps=amqps), is_terminal=True)
 
     assert (f"custom_endpoint_address='sb://{amqps}'" in banner) is is_said
 
 
-def test_banner_leaves_out_what_is_not_served() -> None:
-    """A line without a value only raises questions."""
+def test_banner_omits_disabled_services() -> None:
+    """A line without a value would be confusing."""
     off = dict.fromkeys(("amqp", "amqps", "kafka", "kafkas", "http", "https", "portal", "ca_file"))
 
     banner = render_banner(a_ready(**off), is_terminal=False)

@@ -1,4 +1,4 @@
-"""`hubmere doctor` on data folders of real nodes: sound, in use, torn, broken, not there."""
+"""`hubmere doctor` on data folders of real nodes: intact, in use, torn, damaged, missing."""
 
 import subprocess
 import sys
@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from commands.runner import at
 from hubmere.cli.exit_codes import Exit
 from hubmere.model.clock import SystemClock
-from hubmere.model.connection_string import ConnectionString
-from hubmere.model.sas import make_token
+from hubmere.model.security.connection_string import ConnectionString
+from hubmere.model.security.sas import make_token
 from hubmere.settings import HubSetting
 from hubmere.testing import Node
 
@@ -26,7 +27,7 @@ def doctor(data: Path, *flags: str) -> "subprocess.CompletedProcess[str]":
 
 
 def publish(node: Node, hub: str, body: bytes) -> None:
-    """One event over HTTP."""
+    """Publish one event over HTTP."""
     signer = ConnectionString.parse(node.connection_string)
     assert signer.key_name is not None
     assert signer.key is not None
@@ -61,12 +62,12 @@ def the_log(data: Path) -> Path:
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Node]:
-    """A node that works on its folder."""
+    """A running node that uses its folder."""
     with Node(data=tmp_path / "live") as node:
         yield node
 
 
-def test_sound_folder_is_reported_with_the_number_of_checks(data: Path) -> None:
+def test_intact_folder_is_reported_with_the_number_of_checks(data: Path) -> None:
     """ "Nothing found" must differ from "nothing checked"."""
     run = doctor(data)
 
@@ -74,7 +75,7 @@ def test_sound_folder_is_reported_with_the_number_of_checks(data: Path) -> None:
     assert run.stdout == f"checked  {EVENTS} batches in 1 files of 1 partitions, and the catalog\n"
 
 
-def test_partitions_that_the_next_start_recovers_are_named(data: Path) -> None:
+def test_partitions_that_the_next_start_recovers_are_listed(data: Path) -> None:
     """After a crash nothing is damaged; the operator sees what the next start has to do."""
     (the_log(data).parent / "hubmere-recovery").unlink()
 
@@ -84,8 +85,8 @@ def test_partitions_that_the_next_start_recovers_are_named(data: Path) -> None:
     assert f"pending  the next start recovers 1 partitions: {the_log(data).parent.name}\n" in run.stdout
 
 
-def test_folder_in_use_is_left_alone(running: Node) -> None:
-    """A log that is being written looks torn to anyone else."""
+def test_folder_in_use_is_not_checked(running: Node) -> None:
+    """A log that is being written looks torn."""
     run = doctor(running.data)
 
     assert run.returncode == Exit.FOLDER_IN_USE
@@ -93,7 +94,7 @@ def test_folder_in_use_is_left_alone(running: Node) -> None:
     assert len(run.stderr.splitlines()) == 1
 
 
-def test_torn_end_is_found_and_only_repair_cuts_it(data: Path) -> None:
+def test_torn_end_is_reported_and_only_a_repair_truncates_it(data: Path) -> None:
     """Unacknowledged data may be truncated on request."""
     log = the_log(data)
     whole = log.read_bytes()
@@ -107,7 +108,7 @@ def test_torn_end_is_found_and_only_repair_cuts_it(data: Path) -> None:
     assert log.read_bytes() == whole
 
 
-def test_broken_batch_in_the_middle_is_named_and_never_cut(data: Path) -> None:
+def test_damaged_batch_in_the_middle_is_reported_and_never_truncated(data: Path) -> None:
     """It was acknowledged: a copy of the file may still help."""
     log = the_log(data)
     content = bytearray(log.read_bytes())
@@ -131,8 +132,8 @@ def test_lost_catalog_is_damage(data: Path) -> None:
     assert "damaged  catalog.sqlite3" in run.stdout
 
 
-def test_folder_that_is_no_data_folder_is_refused_untouched(tmp_path: Path) -> None:
-    """A wrong path must not get files of ours."""
+def test_folder_without_data_is_refused_unchanged(tmp_path: Path) -> None:
+    """Nothing must be written to a wrong path."""
     run = doctor(tmp_path)
 
     assert run.returncode == Exit.FAILED
@@ -143,8 +144,8 @@ def test_folder_that_is_no_data_folder_is_refused_untouched(tmp_path: Path) -> N
 # --- what clients use -------------------------------------------------------------------------------------------
 
 
-def test_addresses_that_clients_can_use_are_checked_on_a_running_node() -> None:
-    """Every listener of the node, by the names and ports of its ready file."""
+def test_advertised_addresses_are_checked_on_a_running_node() -> None:
+    """Every listener of the node is checked by the names and ports of its ready file."""
     with Node() as node:
         result = doctor(Path(node.data), "--clients")
 
@@ -153,7 +154,7 @@ def test_addresses_that_clients_can_use_are_checked_on_a_running_node() -> None:
     assert "wrong" not in result.stdout
 
 
-def test_a_name_that_clients_cannot_use_is_reported_with_the_setting() -> None:
+def test_name_that_clients_cannot_resolve_is_reported_with_the_setting() -> None:
     """After bootstrap a Kafka client would use a name that cannot be resolved."""
     settings = {"advertised_listeners": "kafka://no-such-host.invalid:9092,amqp://localhost:1"}
     with Node(settings=settings) as node:
@@ -166,9 +167,33 @@ def test_a_name_that_clients_cannot_use_is_reported_with_the_setting() -> None:
     assert "checked  https clients use" in result.stdout
 
 
-def test_without_a_running_node_there_is_nothing_to_check(tmp_path: Path) -> None:
+def test_client_check_without_a_running_node_is_refused(tmp_path: Path) -> None:
     """The ready file exists while a node runs."""
     result = doctor(tmp_path, "--clients")
 
     assert result.returncode == Exit.FAILED
     assert "start the node, or name its ready file by --ready-file" in result.stderr
+
+
+def test_node_without_captured_files_has_no_gaps(running: Node) -> None:
+    """Hubs without cold reads, and those that were never captured, have nothing to check."""
+    for name in ("cold", "plain"):
+        assert at(running, "eventhub", "create", "--name", name, "--partition-count", "2").code == Exit.OK
+    assert at(running, "eventhub", "update", "--name", "cold", "--cold-reads", "true").code == Exit.OK
+
+    run = at(running, "doctor", "--captured")
+
+    assert (run.code, run.lines) == (Exit.OK, [])
+
+
+def test_gap_of_captured_files_is_named(running: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same words as in the portal."""
+    assert at(running, "eventhub", "create", "--name", "cold", "--partition-count", "1").code == Exit.OK
+    assert at(running, "eventhub", "update", "--name", "cold", "--cold-reads", "true").code == Exit.OK
+    found = [{"partition": 0, "coldBegin": 40, "coldGap": "20-39"}]
+    monkeypatch.setattr("hubmere.cli.capture_check.partitions", lambda *_: found)
+
+    run = at(running, "doctor", "--captured")
+
+    assert run.code == Exit.FAILED
+    assert run.out == "wrong    cold/0: no captured file holds the events 20 to 39: no reader gets older ones\n"

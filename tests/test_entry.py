@@ -1,4 +1,4 @@
-"""The fast start of `hubmere up` reads flags exactly as the command line does, and leaves the rest to it."""
+"""The fast start of `hubmere up` parses flags exactly as the command line does, and leaves everything else to it."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ from hubmere.settings import SETTINGS, Setting
     ],
 )
 def test_known_flags_are_read(arguments: list[str], flags: dict[str, object]) -> None:
-    """Values stay text; settings read them as they read every other source."""
+    """Values stay texts; the settings parse them like those of every other source."""
     assert plain_flags(arguments) == flags
 
 
@@ -32,13 +32,13 @@ def test_known_flags_are_read(arguments: list[str], flags: dict[str, object]) ->
     "arguments",
     [["--help"], ["--nonsense"], ["--data"], ["--data", "--memory"], ["here"], ["--memory=yes"], ["-h"], ["--no-data"]],
 )
-def test_everything_else_is_the_command_line_s(arguments: list[str]) -> None:
-    """Help and mistakes get its answers."""
+def test_everything_else_is_left_to_the_command_line(arguments: list[str]) -> None:
+    """It answers help requests and reports errors."""
     assert plain_flags(arguments) is None
 
 
 def by_typer(arguments: list[str]) -> dict[str, Any]:
-    """The flags that the command line finds, by key; those that are not given are left out."""
+    """The flags that the command line parses, by key; flags that are not given are omitted."""
     group: Any = typer.main.get_command(app)
     with group.commands["up"].make_context("up", list(arguments)) as context:
         found = {setting.key: context.params[setting.field_name] for setting in SETTINGS}
@@ -47,7 +47,7 @@ def by_typer(arguments: list[str]) -> dict[str, Any]:
 
 
 def spellings(setting: Setting) -> list[list[str]]:
-    """Every way to write the flag of a setting."""
+    """All spellings of the flag of a setting."""
     if setting.kind.is_switch:
         return [[setting.flag], [f"--no-{setting.flag[2:]}"]]
     once = [[setting.flag, "value"], [f"{setting.flag}=value"], [f"{setting.flag}="]]
@@ -55,13 +55,13 @@ def spellings(setting: Setting) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.key)
-def test_both_readers_agree_on_every_setting(setting: Setting) -> None:
+def test_both_parsers_agree_on_every_setting(setting: Setting) -> None:
     """The fast start is a second parser of flags: a setting that only one of them knows would be lost."""
     for arguments in spellings(setting):
         assert plain_flags(arguments) == by_typer(arguments), arguments
 
 
-# A node that says whether garbage is collected, and ends, as soon as it is ready.
+# A node that prints whether garbage collection is enabled, and ends, as soon as it is ready.
 PROGRAM = """
 import gc, sys
 from hubmere.cli.entry import main
@@ -77,7 +77,7 @@ main()
 
 
 def test_garbage_is_collected_once_the_node_is_ready() -> None:
-    """The start does without the collector, which would visit everything again and again; a running node needs it."""
+    """The start disables the collector, which would visit all objects repeatedly; a running node needs it."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, timeout=100)
 
     assert "collecting: True frozen: True" in done.stdout, done.stderr
@@ -86,7 +86,7 @@ def test_garbage_is_collected_once_the_node_is_ready() -> None:
 def test_node_starts_without_libraries_that_it_may_never_need() -> None:
     """Together they take 5 MB: codecs, regular expressions of groups, an HTTP client, readers of captured files."""
     unneeded = {"cramjam", "re2", "http.client", "urllib.request", "decimal", "difflib", "joserfc", "fastavro"}
-    program = "import sys, hubmere.cli.entry, hubmere.node.process; print(*sys.modules)"
+    program = "import sys, hubmere.cli.entry, hubmere.node.runtime.process; print(*sys.modules)"
 
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
 

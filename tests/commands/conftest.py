@@ -1,4 +1,4 @@
-"""One node for all tests of the commands; each makes the hubs and namespaces that it needs."""
+"""One node for all tests of the commands; each test creates the hubs and namespaces that it needs."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -20,7 +20,7 @@ def node() -> Iterator[Node]:
 
 @pytest.fixture
 def hub(node: Node) -> Iterator[str]:
-    """A hub of two partitions that no other test knows; it goes again, so that lists stay short."""
+    """A hub of two partitions for one test; it is deleted afterwards, so that lists stay short."""
     name = f"hub{next(_NUMBERS)}"
     assert at(node, "eventhub", "create", "-n", name, "--partition-count", "2").code == 0
     yield name
@@ -29,7 +29,7 @@ def hub(node: Node) -> Iterator[str]:
 
 @pytest.fixture
 def namespace(node: Node) -> str:
-    """A namespace that no other test knows."""
+    """A namespace for one test."""
     name = f"space{next(_NUMBERS):03}"
     assert at(node, "namespace", "create", "-n", name).code == 0
     return name

@@ -1,4 +1,4 @@
-"""Runs the command as a user would: in this process where that is enough, as a process where pipes matter."""
+"""Runs commands as a user does: inside the test process if that is enough, as a child process if pipes matter."""
 
 import io
 import json
@@ -37,7 +37,7 @@ class Run:
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """An environment without settings of ours but these."""
+    """The environment without settings of Hubmere, except those given."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith("HUBMERE_")}
     return {**plain, "COLUMNS": "200", **variables}
 
@@ -67,7 +67,7 @@ def at(node: Node, *arguments: str) -> Run:
 
 
 def started(node: Node, *arguments: str) -> "subprocess.Popen[bytes]":
-    """The command as a process with pipes at all its ends."""
+    """The command as a child process with pipes."""
     return subprocess.Popen(
         [sys.executable, "-m", "hubmere", *arguments],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -76,12 +76,12 @@ def started(node: Node, *arguments: str) -> "subprocess.Popen[bytes]":
 
 
 def hears_interrupts() -> None:
-    """A shell without a terminal has its background jobs ignore SIGINT, and they hand that on to their children."""
+    """Reset SIGINT: a shell without a terminal lets background jobs ignore it, and children inherit that."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def piped(node: Node, data: bytes, *arguments: str) -> tuple[int, bytes, str]:
-    """The command as a process with standard input: its exit code, output and errors."""
+    """Run the command as a child process with standard input; returns exit code, output and errors."""
     with started(node, *arguments) as process:
         out, err = process.communicate(data, timeout=300)
     return process.returncode, out, err.decode()

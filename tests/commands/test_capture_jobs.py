@@ -1,4 +1,4 @@
-"""`hubmere capture verify` and `run` on a real node, whose own plan says what is captured and where the files are."""
+"""`hubmere capture verify` and `run` on a real node, whose plan says what is captured and where the files are."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,7 +10,7 @@ import pytest
 from client.hubs import Hubs, bodies
 from commands.runner import at, hubmere
 from hubmere.cli.commands.capture_jobs import submit_words
-from hubmere.cli.commands.target import BearerToken, NodeTarget
+from hubmere.cli.target.node import BearerToken, NodeTarget
 from hubmere.pipeline.capture.node_client import NodeClient
 from hubmere.pipeline.capture.plan import HubPlan
 from hubmere.testing import Node
@@ -19,7 +19,7 @@ from pipeline.capture.runs import capture
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[Node]:
-    """A node that leaves the job to others."""
+    """A node that does not start the capture job itself."""
     with Node(hubs=["orders", "quiet"], settings={"capture_supervise": False}) as running:
         yield running
 
@@ -41,8 +41,8 @@ def publish(node: Node, name: str) -> None:
     hubs.client.close()
 
 
-def test_files_are_proven_where_the_node_wants_them(node: Node, plan: HubPlan) -> None:
-    """Events from before Capture was switched on are in no file, and are not missed."""
+def test_captured_files_are_verified_at_their_destination(node: Node, plan: HubPlan) -> None:
+    """Events from before Capture was enabled are in no file, and are not reported as missing."""
     publish(node, "proven")
     capture(plan)
 
@@ -82,15 +82,15 @@ def test_copy_of_the_files_is_checked_by_its_url(node: Node, plan: HubPlan, tmp_
 
 
 def test_hub_that_is_not_captured_is_reported(node: Node, plan: HubPlan) -> None:
-    """With those that are."""
+    """The error lists the captured hubs."""
     run = at(node, "capture", "verify", "--eventhub-name", "quiet")
 
     assert run.code == 1
     assert f"captured are: {node.namespace}/orders" in run.err
 
 
-def test_call_of_spark_submit_has_no_secret_and_the_callers_words_last() -> None:
-    """Command lines are seen by everybody on the machine."""
+def test_command_line_of_spark_submit_has_no_secret_and_the_users_options_last() -> None:
+    """All users of the machine can see command lines."""
     where = NodeTarget(url="https://events.example.org:5301", credential=BearerToken("the-token"), ca_file="/ca.pem")
 
     words = submit_words(where, "yarn", "/shared", once=True, further=("--conf", "spark.executor.memory=2g"))
@@ -107,7 +107,7 @@ def test_call_of_spark_submit_has_no_secret_and_the_callers_words_last() -> None
 
 
 def test_run_needs_the_administrators_token() -> None:
-    """A connection string opens the hubs, not the plan."""
+    """A connection string gives access to the hubs, not to the plan."""
     run = hubmere(
         "capture", "run", "--checkpoint-location", "/x", "--connection-string",
         "Endpoint=sb://localhost;SharedAccessKeyName=a;SharedAccessKey=b;UseDevelopmentEmulator=true",

@@ -44,7 +44,7 @@ def committed(node: Node, group: str, hub: str) -> int:
 
 
 def test_groups_are_listed_with_their_lag(node: Node, hub: str, group: str) -> None:
-    """One line for each, for people and for scripts."""
+    """The output has one line for each group, for people and for scripts."""
     table = at(node, "group", "list", "-o", "table").lines
     lag = at(node, "group", "list", "--query", f"[?name=='{group}'].lag | [0]", "-o", "tsv").out
 
@@ -54,7 +54,7 @@ def test_groups_are_listed_with_their_lag(node: Node, hub: str, group: str) -> N
 
 
 def test_group_is_described_with_members_and_positions(node: Node, hub: str, group: str) -> None:
-    """Who reads which partition, and how far it is."""
+    """It shows who reads which partition, and the position."""
     consumer = a_consumer(node, group)
     consumer.subscribe([hub])
     message = consumer.poll(60)
@@ -79,7 +79,7 @@ def test_group_is_described_with_members_and_positions(node: Node, hub: str, gro
     [("earliest", 0), ("latest", 5), ("offset:3", 3), ("offset:99", 5), ("shift:-1", 1), ("2020-01-01T00:00:00Z", 0)],
 )
 def test_group_is_reset_after_a_preview(node: Node, hub: str, group: str, target: str, offset: int) -> None:
-    """The preview shows the same and changes nothing; a target outside the log is moved into it."""
+    """The preview shows the same offsets and changes nothing; a target outside of the log is moved to its bounds."""
     preview = at(node, "group", "reset", group, "--to", target, "--dry-run").json
     before = committed(node, group, hub)
     done = at(node, "group", "reset", group, "--to", target).json
@@ -89,8 +89,8 @@ def test_group_is_reset_after_a_preview(node: Node, hub: str, group: str, target
     assert (before, committed(node, group, hub)) == (2, offset)
 
 
-def test_partitions_of_a_hub_are_chosen(node: Node, hub: str, group: str) -> None:
-    """Also one that the group has never committed."""
+def test_partitions_to_reset_can_be_selected(node: Node, hub: str, group: str) -> None:
+    """This includes a partition in which the group has never committed."""
     done = at(
         node, "group", "reset", group, "--to", "latest", "--eventhub-name", hub, "--partitions", "1", "-o", "json"
     ).json
@@ -110,15 +110,15 @@ def test_partitions_of_a_hub_are_chosen(node: Node, hub: str, group: str) -> Non
     ],
 )
 def test_invalid_group_commands_are_reported(node: Node, arguments: tuple[str, ...], code: Exit, message: str) -> None:
-    """Missing things by name, wrong values with the expected ones."""
+    """Unknown things are named, and wrong values are reported with the expected ones."""
     run = at(node, "group", *arguments)
 
     assert run.code == code
     assert run.err.startswith(f"hubmere: {message}")
 
 
-def test_deleting_a_group_that_is_not_there_is_no_failure(node: Node) -> None:
-    """As with every other resource."""
+def test_deleting_an_unknown_group_is_no_failure(node: Node) -> None:
+    """The same holds for every other resource."""
     run = at(node, "group", "delete", "nobody")
 
     assert run.code == Exit.OK

@@ -1,4 +1,4 @@
-"""`hubmere links` and `hubmere audit`: who is connected, and who did what."""
+"""`hubmere links` and `hubmere audit`: who is connected, and who changed what."""
 
 import threading
 import time
@@ -15,7 +15,7 @@ from commands.runner import at, hubmere
 from hubmere.testing import Node
 
 Json = dict[str, Any]
-_PATIENCE_SECONDS = 30.0
+_PATIENCE_SECONDS = 120.0
 
 
 def the_connection(node: Node, is_it: Callable[[Json], bool]) -> Json:
@@ -25,6 +25,14 @@ def the_connection(node: Node, is_it: Callable[[Json], bool]) -> Json:
         found: list[Json] = [one for one in at(node, "links", "list", "-o", "json").json if is_it(one)]
         if found:
             return found[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def wait_until_gone(node: Node, number: str) -> None:
+    """Wait until a connection has ended."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while any(one["name"] == number for one in at(node, "links", "list", "-o", "json").json):
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -56,7 +64,7 @@ def reads(hub: str) -> Callable[[Json], bool]:
 
 @pytest.mark.foreign
 def test_reader_over_amqp_is_shown_with_credit_and_position(node: Node, hub: str) -> None:
-    """Client, identity, address, link, credit, position, lag and epoch: all that a person asks for first."""
+    """The line has client, identity, address, link, credit, position, lag and epoch."""
     with a_reader(node, hub):
         shown = the_connection(node, reads(hub))
 
@@ -126,29 +134,29 @@ def test_client_over_http_is_shown_by_its_last_request(node: Node, hub: str) -> 
 
 
 @pytest.mark.foreign
-def test_connection_is_closed_and_that_is_audited(node: Node, hub: str) -> None:
-    """A consumer that is stuck is shown out; who did it can be read later."""
-    with a_reader(node, hub) as thread:
+def test_closing_a_connection_is_audited(node: Node, hub: str) -> None:
+    """An operator closes a stuck consumer, and the audit log says who did it."""
+    with a_reader(node, hub):
         number = the_connection(node, reads(hub))["name"]
 
         closed = at(node, "links", "close", "-n", number)
-        thread.join(_PATIENCE_SECONDS)
+        # The client connects again after half a minute, with another number.
+        wait_until_gone(node, number)
 
     assert closed.code == 0
-    assert not [one for one in at(node, "links", "list", "-o", "json").json if one["name"] == number]
     entries = at(node, "audit", "-o", "json").json
     [entry] = [entry for entry in entries if entry["target"].endswith(f"/connections/{number}")]
     assert (entry["action"], entry["actor"], entry["outcome"]) == ("close connection", "(admin)", "done")
     assert entry["remoteAddress"] == "127.0.0.1"
 
 
-def test_connection_that_is_not_there_cannot_be_closed(node: Node) -> None:
+def test_unknown_connection_cannot_be_closed(node: Node) -> None:
     """Numbers are not used twice, so this closes no other connection."""
     assert at(node, "links", "close", "-n", "999999").code != 0
     assert at(node, "links", "close", "-n", "x").code != 0
 
 
-def test_audit_shows_changes_and_who_was_refused(node: Node, hub: str) -> None:
+def test_audit_shows_changes_and_refusals(node: Node, hub: str) -> None:
     """Newest first, with the tracking id that the refused client got."""
     path = "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventHub/namespaces/hubmere/eventhubs/nope"
     refused = httpx.put(f"{node.http}{path}", json={}, headers={"Authorization": "BearerToken wrong"})

@@ -1,4 +1,4 @@
-"""The commands are loaded on demand, completed by the shell and described in the manual."""
+"""Commands are loaded on demand, completed by the shell and described in the manual."""
 
 import os
 import re
@@ -14,7 +14,7 @@ MANUAL = Path(__file__).parents[2] / "docs" / "how-to" / "manage.md"
 
 
 def test_node_starts_without_loading_the_commands() -> None:
-    """`hubmere up` is up in less than a second because it loads what it needs."""
+    """`hubmere up` starts in less than a second because it loads only what it needs."""
     program = (
         "import sys; sys.argv = ['hubmere', 'up', '--amqp-port', 'many']\n"
         "from hubmere.cli.main import main\n"
@@ -28,7 +28,7 @@ def test_node_starts_without_loading_the_commands() -> None:
 
 
 def test_help_lists_every_command() -> None:
-    """Those that are loaded on demand too, but not second names."""
+    """This includes commands that are loaded on demand, but not aliases."""
     run = hubmere("--help")
 
     commands = {line.split()[1] for line in run.out.splitlines() if re.match(r"│ [a-z]", line)}
@@ -37,8 +37,8 @@ def test_help_lists_every_command() -> None:
     assert "georecovery" not in commands
 
 
-def test_wrong_command_is_answered_with_the_nearest() -> None:
-    """Also when that one was not loaded yet."""
+def test_unknown_command_is_answered_with_the_nearest() -> None:
+    """This works even if that command was not loaded yet."""
     run = hubmere("evnthub", "list")
 
     assert run.code == Exit.USAGE
@@ -46,7 +46,7 @@ def test_wrong_command_is_answered_with_the_nearest() -> None:
 
 
 def completed(words: str, **variables: str) -> list[str]:
-    """What the shell offers for the last of some words."""
+    """The words that the shell offers for the last word."""
     program = "import sys; sys.argv = ['hubmere']; from hubmere.cli.main import main; main()"
     ask = {"_HUBMERE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
     command = [sys.executable, "-c", program]
@@ -56,14 +56,14 @@ def completed(words: str, **variables: str) -> list[str]:
 
 
 def test_shell_completes_commands_verbs_and_options() -> None:
-    """The table of commands is all that it needs."""
+    """Only the table of commands is needed."""
     assert completed("hubmere name") == ["namespace"]
     assert completed("hubmere eventhub upd") == ["update"]
     assert completed("hubmere eventhub create --partition-c") == ["--partition-count"]
 
 
 def test_shell_completes_names_from_the_running_node(node: Node, hub: str) -> None:
-    """Hubs, their groups and rules, and namespaces, by the options that were given before."""
+    """It offers hubs, their groups and rules, and namespaces, according to the options before."""
     at_node = {"HUBMERE_DATA": str(node.data)}
 
     assert completed("hubmere eventhub show -n ord", **at_node) == ["orders"]
@@ -72,16 +72,16 @@ def test_shell_completes_names_from_the_running_node(node: Node, hub: str) -> No
     assert completed("hubmere eventhub list --namespace-name hub", **at_node) == ["hubmere"]
 
 
-def test_shell_completes_nothing_where_no_node_runs(tmp_path: Path) -> None:
-    """And says nothing either: the line that is being typed stays whole."""
+def test_shell_completes_nothing_without_a_running_node(tmp_path: Path) -> None:
+    """There is no error message either, because it would disturb the typed line."""
     assert completed("hubmere eventhub show -n ord", HUBMERE_DATA=str(tmp_path)) == []
     assert completed("hubmere eventhub show -n ord", HUBMERE_URL="http://127.0.0.1:9", HUBMERE_TOKEN="t") == []
 
 
-def test_examples_of_the_manual_run_as_they_stand(node: Node) -> None:
-    """They are pasted."""
+def test_examples_of_the_manual_run_unchanged(node: Node) -> None:
+    """Users paste them."""
     examples = re.findall(r"^```sh\n(.*?)^```$", MANUAL.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    # `hubmere` as the shell of a user finds it.
+    # `hubmere` as a user's shell finds it.
     command = f'hubmere() {{ "{sys.executable}" -m hubmere "$@"; }}\n'
 
     run = subprocess.run(

@@ -1,4 +1,4 @@
-"""`status`, `portal`, `profile` and `--version`: a node at a glance, the way into its portal, and names for nodes."""
+"""`status`, `portal`, `profile` and `--version`: the state of a node, a link to its portal, and names for nodes."""
 
 import json
 import stat
@@ -15,8 +15,8 @@ from hubmere.cli.exit_codes import Exit
 from hubmere.testing import Node
 
 
-def test_version_is_an_option_too() -> None:
-    """What every other program takes."""
+def test_version_is_available_as_an_option() -> None:
+    """Users expect `--version` of every program."""
     assert hubmere("--version").out == f"hubmere {__version__}\n"
 
 
@@ -24,7 +24,7 @@ def test_version_is_an_option_too() -> None:
 
 
 def test_status_shows_state_addresses_and_traffic(node: Node, hub: str) -> None:
-    """What a bug report needs, in one page or in one object."""
+    """It has what a bug report needs, as text or as one object."""
     assert at(node, "send", hub, "x", "--count", "7").code == Exit.OK
 
     result = at(node, "status").json
@@ -65,8 +65,8 @@ def opened(link: str) -> int:
         return error.code
 
 
-def test_portal_link_signs_in_once_and_ends_the_one_before(node: Node) -> None:
-    """The link of the start is often lost when it is needed."""
+def test_portal_link_signs_in_once_and_invalidates_the_previous_one(node: Node) -> None:
+    """The link that was printed at the start is often lost."""
     first = at(node, "portal").out.strip()
     second = at(node, "portal").out.strip()
 
@@ -75,7 +75,7 @@ def test_portal_link_signs_in_once_and_ends_the_one_before(node: Node) -> None:
 
 
 def test_portal_link_needs_the_administrators_token(node: Node) -> None:
-    """A connection string opens the portal by its own rights, on the sign-in page."""
+    """A user with a connection string signs in on the sign-in page."""
     by_rule = hubmere("portal", "--url", node.http, "--connection-string", node.connection_string)
     wrong = hubmere("portal", "--url", node.http, "--token", "wrong")
 
@@ -91,8 +91,8 @@ def with_profiles(folder: Path, *arguments: str, **variables: str) -> Run:
     return hubmere(*arguments, XDG_CONFIG_HOME=str(folder), **variables)
 
 
-def test_profile_names_a_node_and_may_be_used_by_default(node: Node, tmp_path: Path) -> None:
-    """By flag, by variable, or for every command that names no node; other variables override the default profile."""
+def test_profile_names_a_node_and_can_be_the_default(node: Node, tmp_path: Path) -> None:
+    """It is named by flag or variable, or used if a command names no node; other variables override the default."""
     add = with_profiles(tmp_path, "profile", "add", "test", "--url", node.http, "--token", node.admin_token)
     by_flag = with_profiles(tmp_path, "namespace", "list", "--profile", "test", "--query", "[].name")
     by_variable = with_profiles(tmp_path, "namespace", "list", HUBMERE_PROFILE="test", HUBMERE_DATA="nowhere")
@@ -133,6 +133,7 @@ def test_profiles_are_listed_without_secrets_in_a_private_file(tmp_path: Path) -
         (("profile", "add", "x"), "name a node: --url with --token, --connection-string, or --data"),
         (("profile", "add", "x", "--url", "http://a"), "--url needs --token or HUBMERE_TOKEN"),
         (("profile", "add", "x", "--connection-string", "nonsense"), ""),
+        (("profile", "add", "x", "--data", "y", "--token", "t"), "--token needs the address of its node: --url"),
         (("profile", "use", "x"), "there is no profile 'x'; there are: none; `hubmere profile add` creates one"),
         (("profile", "use"), "give the name of a profile, or --none"),
         (("eventhub", "list", "--profile", "x"), "there is no profile 'x'"),
@@ -140,7 +141,7 @@ def test_profiles_are_listed_without_secrets_in_a_private_file(tmp_path: Path) -
     ],
 )
 def test_profile_that_cannot_be_used_is_refused(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
-    """Before anything is written."""
+    """It is refused before anything is written."""
     run = with_profiles(tmp_path, *arguments)
 
     assert run.code == Exit.USAGE
@@ -148,7 +149,7 @@ def test_profile_that_cannot_be_used_is_refused(tmp_path: Path, arguments: tuple
     assert not (tmp_path / "hubmere").exists()
 
 
-def test_file_of_profiles_that_is_broken_is_named(tmp_path: Path) -> None:
+def test_invalid_file_of_profiles_is_reported_with_its_path(tmp_path: Path) -> None:
     """A user who edited it needs its path."""
     path = tmp_path / "hubmere" / "profiles.json"
     path.parent.mkdir()

@@ -1,4 +1,4 @@
-"""Events into publications, and lines into events, without a node."""
+"""How events become publications and lines become events, without a node."""
 
 import base64
 import json
@@ -31,7 +31,7 @@ def published(events: Iterable[Outgoing]) -> list[Publication]:
 
 
 def unpacked(publication: Publication) -> list[Outgoing]:
-    """The events of a publication as a node reads them."""
+    """The events of a publication, as a node decodes them."""
     if publication.headers.get("Content-Type") != BATCH_TYPE:
         broker = json.loads(publication.headers.get("BrokerProperties", "{}"))
         return [Outgoing(publication.body, broker.get("PartitionKey"))]
@@ -47,7 +47,7 @@ def unpacked(publication: Publication) -> list[Outgoing]:
 
 @given(EVENTS)
 def test_every_event_is_published_once_in_the_order_of_its_key(events: list[Outgoing]) -> None:
-    """And a publication holds events of one key, since it goes to one partition."""
+    """A publication has events of one key, since it is stored in one partition."""
     publications = published(events)
 
     by_key: dict[str | None, list[Outgoing]] = defaultdict(list)
@@ -62,7 +62,7 @@ def test_every_event_is_published_once_in_the_order_of_its_key(events: list[Outg
 
 
 def test_publication_fits_the_smallest_tier() -> None:
-    """256 KiB on Basic; a larger event goes alone and as it is."""
+    """The limit is 256 KiB on Basic; a larger event is sent alone."""
     small, large = Outgoing(b"x" * 1000), Outgoing(b"y" * 900_000)
 
     publications = published([*([small] * 1000), large])
@@ -71,8 +71,8 @@ def test_publication_fits_the_smallest_tier() -> None:
     assert (publications[-1].count, publications[-1].body) == (1, large.body)
 
 
-def test_events_of_many_keys_do_not_pile_up() -> None:
-    """Every key could be a publication that never fills."""
+def test_events_of_many_keys_do_not_accumulate() -> None:
+    """Each key could start a publication that never becomes full."""
     publications = Publications()
 
     early = [full for number in range(2000) for full in publications.add(Outgoing(b"x" * 5000, str(number)))]
@@ -81,8 +81,8 @@ def test_events_of_many_keys_do_not_pile_up() -> None:
 
 
 @given(st.binary(max_size=300), st.integers(1, 50))
-def test_lines_do_not_depend_on_how_they_arrive(data: bytes, size: int) -> None:
-    """A pipe cuts where it likes."""
+def test_lines_do_not_depend_on_the_split_of_the_input(data: bytes, size: int) -> None:
+    """A pipe can split the input anywhere."""
     reader, writer = os.pipe()
     portions = [data[at : at + size] for at in range(0, len(data), size)]
     found: list[bytes] = []
@@ -117,8 +117,8 @@ def test_lines_do_not_depend_on_how_they_arrive(data: bytes, size: int) -> None:
         (b'{"body": "\\ud800"}', "cannot be decoded"),
     ],
 )
-def test_line_that_describes_no_event_is_named(line: bytes, message: str) -> None:
-    """With its number and the reason."""
+def test_line_that_is_not_an_event_is_reported(line: bytes, message: str) -> None:
+    """The error has its number and the reason."""
     with pytest.raises(CommandFailed) as failure:
         parse_event(line, 7)
 
@@ -127,8 +127,8 @@ def test_line_that_describes_no_event_is_named(line: bytes, message: str) -> Non
     assert message in failure.value.lines[0]
 
 
-def test_blank_lines_describe_nothing_and_count() -> None:
-    """An editor's last line is no event; the reported number is that of the editor."""
+def test_blank_lines_are_skipped_but_counted() -> None:
+    """The last line of an editor is no event; the reported number must be that of the editor."""
     portions = events_of([[b"", b'{"body": "x"}'], [b"  ", b"{"]], is_json=True, key=None)
 
     assert next(portions) == [Outgoing(b"x")]

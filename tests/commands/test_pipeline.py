@@ -18,21 +18,29 @@ SAMPLE = Path(hubmere_pipeline.__file__).parent / "project"
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project as `init` makes it."""
+    """A declarative project as `init` makes it."""
     folder = tmp_path / "telemetry"
+    assert hubmere("pipeline", "init", str(folder), "--declarative").code == Exit.OK
+    return folder
+
+
+@pytest.fixture
+def streaming(tmp_path: Path) -> Path:
+    """A project of Structured Streaming as `init` makes it."""
+    folder = tmp_path / "streaming"
     assert hubmere("pipeline", "init", str(folder)).code == Exit.OK
     return folder
 
 
 def contents(folder: Path) -> dict[str, str]:
-    """Every file below a folder, but for what Python and Spark leave there."""
+    """Every file below a folder, except files of Python and Spark."""
     files = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in files}
 
 
 def test_project_is_the_sample_with_its_own_storage(project: Path) -> None:
-    """Spark wants an absolute folder for its checkpoints; everything else is copied as it is."""
-    made, sample = contents(project), contents(SAMPLE)
+    """Spark needs an absolute folder for its checkpoints; everything else is copied unchanged."""
+    made, sample = contents(project), contents(SAMPLE / pipeline.DECLARATIVE)
 
     spec = sample[pipeline.SPEC]
 
@@ -43,8 +51,44 @@ def test_project_is_the_sample_with_its_own_storage(project: Path) -> None:
     assert (project / pipeline.STORAGE).is_dir()
 
 
-def test_project_never_overwrites_what_is_there(project: Path) -> None:
-    """A second `init` would undo what a user has written."""
+def test_streaming_project_is_the_sample_with_a_schedule_for_its_folder(streaming: Path) -> None:
+    """A schedule must name the folder of the project and the Python that has Hubmere."""
+    made, sample = contents(streaming), contents(SAMPLE / pipeline.STREAMING)
+
+    schedule = {name for name in sample if name.startswith("schedule/")}
+
+    assert {name: text for name, text in made.items() if name not in schedule} == {
+        name: text for name, text in sample.items() if name not in schedule
+    }
+    assert schedule == {f"schedule/telemetry.{kind}" for kind in ("cron", "service", "timer")}
+    assert (
+        f"cd {streaming} && mkdir -p data && flock -n data/lock {sys.executable} -m hubmere"
+        in made["schedule/telemetry.cron"]
+    )
+    assert f"WorkingDirectory={streaming}\n" in made["schedule/telemetry.service"]
+
+
+def test_missing_package_of_a_streaming_project_is_named(streaming: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Delta tables need a package that Spark does not bring."""
+    monkeypatch.setattr(pipeline, "find_spec", lambda wanted: None if wanted == "deltalake" else find_spec(wanted))
+
+    run = hubmere("pipeline", "run", "--project", str(streaming))
+
+    assert run.code == Exit.FAILED
+    assert "the project needs deltalake" in run.err
+    assert f"{sys.executable} -m pip install 'hubmere[pipelines]'" in run.err
+
+
+def test_dry_run_of_a_streaming_project_is_refused(streaming: Path) -> None:
+    """It has tests instead."""
+    run = hubmere("pipeline", "run", "--project", str(streaming), "--dry-run")
+
+    assert run.code == Exit.USAGE
+    assert "--dry-run is for declarative projects" in run.err
+
+
+def test_init_never_overwrites_existing_files(project: Path) -> None:
+    """A second `init` would undo the user's changes."""
     before = contents(project)
 
     run = hubmere("pipeline", "init", str(project))
@@ -53,8 +97,8 @@ def test_project_never_overwrites_what_is_there(project: Path) -> None:
     assert "already exists and is not empty" in run.err
 
 
-def test_folder_without_a_project_is_named(tmp_path: Path) -> None:
-    """The error names the remedy too."""
+def test_folder_without_a_project_is_reported(tmp_path: Path) -> None:
+    """The error also names the remedy."""
     run = hubmere("pipeline", "run", "--project", str(tmp_path))
 
     assert run.code == Exit.USAGE
@@ -62,16 +106,16 @@ def test_folder_without_a_project_is_named(tmp_path: Path) -> None:
     assert "hubmere pipeline init" in run.err
 
 
-def test_missing_java_is_named(project: Path, tmp_path: Path) -> None:
-    """Before Spark's own launcher fails in a script."""
+def test_missing_java_is_reported(project: Path, tmp_path: Path) -> None:
+    """It is reported before Spark's launcher script fails."""
     run = hubmere("pipeline", "run", "--project", str(project), **PLACE, JAVA_HOME=str(tmp_path))
 
     assert run.code == Exit.FAILED
     assert "java cannot be run" in run.err
 
 
-def test_java_that_is_too_old_is_named(project: Path, tmp_path: Path) -> None:
-    """Spark would end with a class file version that says nothing to most people."""
+def test_java_that_is_too_old_is_reported(project: Path, tmp_path: Path) -> None:
+    """Spark would report a class file version, which few people understand."""
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.28\" 2025-07-15' >&2\n", encoding="utf-8")
@@ -84,10 +128,10 @@ def test_java_that_is_too_old_is_named(project: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["pyspark", "grpc"])
-def test_missing_package_is_named_with_the_way_to_install_it(
+def test_missing_package_is_reported_with_its_install_command(
     project: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Spark alone does not bring what its pipelines need."""
+    """Spark alone does not install what its pipelines need."""
     monkeypatch.setattr(pipeline, "find_spec", lambda wanted: None if wanted == name else find_spec(wanted))
 
     run = hubmere("pipeline", "run", "--project", str(project))
@@ -96,7 +140,7 @@ def test_missing_package_is_named_with_the_way_to_install_it(
     assert f"{sys.executable} -m pip install 'hubmere[pipelines]'" in run.err
 
 
-def test_node_that_does_not_run_is_named(project: Path, tmp_path: Path) -> None:
+def test_node_that_does_not_run_is_reported(project: Path, tmp_path: Path) -> None:
     """Nothing is started without a node."""
     run = hubmere("pipeline", "run", "--project", str(project), "--data", str(tmp_path / "nowhere"))
 

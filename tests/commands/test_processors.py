@@ -1,4 +1,4 @@
-"""Event processors by command and metric, from the checkpoint store of the Azure SDK on the node."""
+"""Event processors in commands and metrics, with the checkpoint store of the Azure SDK on the node."""
 
 import threading
 import urllib.request
@@ -16,7 +16,7 @@ from hubmere.testing import Node
 
 
 def test_processors_are_shown_with_owner_checkpoint_and_lag(node: Node, hub: str) -> None:
-    """An operator sees a processor that is behind although it keeps its state in blobs."""
+    """An operator sees that a processor is behind, although it keeps its state in blobs."""
     assert at(node, "send", hub, "x", "--count", "5", "--partition-id", "0").code == Exit.OK
     container = f"checkpoints-{uuid.uuid4().hex}"
     with ContainerClient.from_connection_string(node.blob_connection_string, container) as client:
@@ -53,7 +53,7 @@ def a_store(node: Node, container: str) -> BlobCheckpointStore:
 
 
 def a_processor(node: Node, hub: str, count: int = 5, sequence: int = 1) -> tuple[str, dict[str, str]]:
-    """A container with the checkpoint of a processor that has stopped, in a hub with so many events."""
+    """A container with the checkpoint of a stopped processor, in a hub with a number of events."""
     assert at(node, "send", hub, "x", "--count", str(count), "--partition-id", "0").code == Exit.OK
     container = f"checkpoints-{uuid.uuid4().hex}"
     with ContainerClient.from_connection_string(node.blob_connection_string, container) as client:
@@ -70,7 +70,7 @@ def a_processor(node: Node, hub: str, count: int = 5, sequence: int = 1) -> tupl
 
 
 def process(node: Node, hub: str, container: str, checkpoint_at: int | None = None) -> int:
-    """Run a processor of the SDK until it has an event, or its checkpoint; the first sequence number that it got."""
+    """Run a processor of the SDK until it has an event or a checkpoint; returns the first sequence number."""
     got: list[int] = []
     ended = threading.Event()
     store = a_store(node, container)
@@ -96,8 +96,8 @@ def process(node: Node, hub: str, container: str, checkpoint_at: int | None = No
 
 
 @pytest.mark.parametrize(("target", "next_event"), [("earliest", 0), ("offset:3", 3), ("shift:-1", 1)])
-def test_processor_goes_on_where_a_reset_says(node: Node, hub: str, target: str, next_event: int) -> None:
-    """After a preview that changes nothing; judged by a processor of the Azure SDK."""
+def test_processor_continues_at_the_position_of_a_reset(node: Node, hub: str, target: str, next_event: int) -> None:
+    """A preview before it changes nothing; a processor of the Azure SDK verifies the result."""
     assert at(node, "send", hub, "x", "--count", "5", "--partition-id", "0").code == Exit.OK
     container = f"checkpoints-{uuid.uuid4().hex}"
     with ContainerClient.from_connection_string(node.blob_connection_string, container) as client:
@@ -117,7 +117,7 @@ def test_processor_goes_on_where_a_reset_says(node: Node, hub: str, target: str,
 
 
 def test_reset_is_refused_while_a_processor_owns_a_partition(node: Node, hub: str) -> None:
-    """It would write its own checkpoint over the new one."""
+    """The processor would overwrite the new checkpoint."""
     container, place = a_processor(node, hub)
     with a_store(node, container) as store:
         [owned] = store.claim_ownership([{**place, "owner_id": "worker-7"}])
@@ -139,8 +139,8 @@ def test_reset_is_refused_while_a_processor_owns_a_partition(node: Node, hub: st
         (("--to", "latest", "--container-name", "nowhere"), "There is no group"),
     ],
 )
-def test_reset_that_cannot_be_is_told(node: Node, hub: str, arguments: tuple[str, ...], told: str) -> None:
-    """By what was wrong."""
+def test_invalid_reset_is_refused_with_a_reason(node: Node, hub: str, arguments: tuple[str, ...], told: str) -> None:
+    """The error names the wrong value."""
     a_processor(node, hub)
 
     run = at(node, "processor", "reset", "--eventhub-name", hub, *arguments)
@@ -149,8 +149,8 @@ def test_reset_that_cannot_be_is_told(node: Node, hub: str, arguments: tuple[str
     assert told in run.err
 
 
-def test_doctor_tells_an_owner_that_moves(node: Node, hub: str) -> None:
-    """Two groups of processors that fight for a partition process every event several times."""
+def test_doctor_reports_an_owner_that_moves(node: Node, hub: str) -> None:
+    """Two groups of processors that compete for a partition process every event several times."""
     container, place = a_processor(node, hub)
     sound = at(node, "doctor", "--data", str(node.data), "--processors")
     with a_store(node, container) as store:

@@ -1,4 +1,4 @@
-"""Every verb of `az eventhubs` on resources of a live node."""
+"""Every verb of `az eventhubs` on resources of a running node."""
 
 import pytest
 
@@ -9,8 +9,8 @@ from hubmere.testing import Node
 # --- namespaces ------------------------------------------------------------------------------------------------------
 
 
-def test_namespace_is_made_changed_and_deleted(node: Node) -> None:
-    """The life of a namespace, with several values after one flag as `az` takes them."""
+def test_namespace_is_created_changed_and_deleted(node: Node) -> None:
+    """Several values may follow one flag, as with `az`."""
     created = at(
         node, "namespace", "create", "-n", "lifetime", "--sku", "standard", "--capacity", "2", "-l", "westeurope",
         "--tags", "a=b", "c=d", "--enable-auto-inflate", "--maximum-throughput-units", "5", "-o", "json",
@@ -28,7 +28,7 @@ def test_namespace_is_made_changed_and_deleted(node: Node) -> None:
 
 
 def test_namespaces_are_listed_in_columns(node: Node, namespace: str) -> None:
-    """For people: a heading, a rule, a line each."""
+    """The table has a heading, a line below it, and one line for each namespace."""
     heading, rule, *rows = at(node, "namespace", "list", "-o", "table").lines
 
     assert heading.split() == ["Name", "Sku", "Capacity", "Status", "Endpoint"]
@@ -36,15 +36,15 @@ def test_namespaces_are_listed_in_columns(node: Node, namespace: str) -> None:
     assert {row.split()[0] for row in rows} >= {node.namespace, namespace}
 
 
-def test_own_namespace_is_meant_where_none_is_named(node: Node) -> None:
-    """Most nodes have one."""
+def test_own_namespace_is_the_default(node: Node) -> None:
+    """Most nodes have only one."""
     shown = at(node, "namespace", "show", "-o", "table").lines
 
     assert shown[0].split() == ["name", node.namespace]
 
 
-def test_name_is_reported_as_free_or_taken(node: Node) -> None:
-    """A script asks before it creates."""
+def test_name_is_reported_as_available_or_not(node: Node) -> None:
+    """A script checks it before it creates something."""
     answers = [at(node, "namespace", "exists", "-n", name, "-o", "json").json for name in (node.namespace, "free-name")]
 
     assert [answer["nameAvailable"] for answer in answers] == [False, True]
@@ -54,8 +54,8 @@ def test_name_is_reported_as_free_or_taken(node: Node) -> None:
 
 
 @pytest.mark.parametrize("scope", ["namespace", "eventhub"])
-def test_authorization_rule_lives_on_namespace_and_hub(node: Node, hub: str, scope: str) -> None:
-    """The same verbs on both; a hub's connection strings name the hub."""
+def test_authorization_rule_exists_on_namespace_and_hub(node: Node, hub: str, scope: str) -> None:
+    """The verbs are the same on both; connection strings of a hub's rule name the hub."""
     place = ("--eventhub-name", hub) if scope == "eventhub" else ()
     verbs = (scope, "authorization-rule")
     end = (*place, "-n", "reader", "-o", "json")
@@ -78,7 +78,7 @@ def test_authorization_rule_lives_on_namespace_and_hub(node: Node, hub: str, sco
     assert deleted.code == Exit.OK
 
 
-def test_manage_brings_the_rights_that_it_needs(node: Node, hub: str) -> None:
+def test_manage_includes_the_rights_that_it_needs(node: Node, hub: str) -> None:
     """The service refuses Manage alone."""
     place = ("--eventhub-name", hub, "-n", "boss")
 
@@ -87,8 +87,8 @@ def test_manage_brings_the_rights_that_it_needs(node: Node, hub: str) -> None:
     assert sorted(rule["rights"]) == ["Listen", "Manage", "Send"]
 
 
-def test_root_keys_are_a_short_command_away(node: Node, namespace: str) -> None:
-    """What a newcomer looks for first."""
+def test_root_keys_are_shown_by_a_short_command(node: Node, namespace: str) -> None:
+    """New users need them first."""
     listed = at(node, "keys", "list", "--namespace-name", namespace, "-o", "table").lines
     renewed = at(node, "keys", "renew", "--namespace-name", namespace, "--key", "SecondaryKey", "-o", "table").lines
 
@@ -100,7 +100,7 @@ def test_root_keys_are_a_short_command_away(node: Node, namespace: str) -> None:
 
 
 def test_network_rules_are_added_changed_and_removed(node: Node, namespace: str) -> None:
-    """The rule set is written as a whole; each verb keeps what it does not touch."""
+    """The rule set is written as a whole; each verb keeps the other rules."""
     verbs = ("namespace", "network-rule-set")
     end = ("--namespace-name", namespace, "-o", "json")
 
@@ -123,8 +123,8 @@ def test_network_rules_are_added_changed_and_removed(node: Node, namespace: str)
     assert listed == gone == at(node, *verbs, "show", *end).json
 
 
-def test_network_rule_that_is_not_there_cannot_be_removed(node: Node, namespace: str) -> None:
-    """A typing mistake in an address must not look like a removed rule."""
+def test_unknown_network_rule_cannot_be_removed(node: Node, namespace: str) -> None:
+    """A typing error in an address must not look like a removed rule."""
     end = ("--namespace-name", namespace, "--ip-address", "10.9.9.9")
 
     run = at(node, "namespace", "network-rule-set", "ip-rule", "remove", *end)
@@ -135,8 +135,8 @@ def test_network_rule_that_is_not_there_cannot_be_removed(node: Node, namespace:
 # --- application groups ----------------------------------------------------------------------------------------------
 
 
-def test_application_group_is_made_changed_and_deleted(node: Node) -> None:
-    """As `az eventhubs namespace application-group` does it, with policies that are added and removed by name."""
+def test_application_group_is_created_changed_and_deleted(node: Node) -> None:
+    """The options are those of `az eventhubs namespace application-group`; policies are added and removed by name."""
     at(node, "namespace", "create", "-n", "governed", "--sku", "premium")
     verbs, end = ("namespace", "application-group"), ("--namespace-name", "governed", "-n", "jobs", "-o", "json")
     one, two, three = (
@@ -166,8 +166,8 @@ def test_application_group_is_made_changed_and_deleted(node: Node) -> None:
     assert (deleted.code, deleted.out) == (Exit.OK, "")
 
 
-def test_policies_are_asked_for_in_whole(node: Node) -> None:
-    """An incomplete policy must not become an empty one, and an unknown name no success."""
+def test_policies_must_be_complete(node: Node) -> None:
+    """An incomplete policy must not become an empty one, and an unknown name must be an error."""
     at(node, "namespace", "create", "-n", "governed-too", "--sku", "premium")
     verbs, end = ("namespace", "application-group"), ("--namespace-name", "governed-too", "-n", "jobs")
     at(node, *verbs, "create", *end, "--client-app-group-id", "EntitySASKeyName=app")
@@ -184,7 +184,7 @@ def test_policies_are_asked_for_in_whole(node: Node) -> None:
 # --- hubs, groups, capture -------------------------------------------------------------------------------------------
 
 
-def test_hub_is_made_changed_listed_and_deleted(node: Node, namespace: str) -> None:
+def test_hub_is_created_changed_listed_and_deleted(node: Node, namespace: str) -> None:
     """An update keeps settings that are not given, although ARM replaces them; given days override stored hours."""
     end = ("--namespace-name", namespace, "-n", "meters", "-o", "json")
 
@@ -203,7 +203,7 @@ def test_hub_is_made_changed_listed_and_deleted(node: Node, namespace: str) -> N
     assert (deleted.code, deleted.out) == (Exit.OK, "")
 
 
-def test_compacted_hub_takes_the_options_of_compaction(node: Node, namespace: str) -> None:
+def test_compacted_hub_accepts_the_options_of_compaction(node: Node, namespace: str) -> None:
     """They are part of the same description."""
     place = ("--namespace-name", namespace, "-n", "latest", "-o", "json")
 
@@ -219,8 +219,8 @@ def test_compacted_hub_takes_the_options_of_compaction(node: Node, namespace: st
 
 
 @pytest.mark.parametrize("verbs", [("eventhub", "consumer-group"), ("consumergroup",)])
-def test_consumer_group_is_made_changed_listed_and_deleted(node: Node, hub: str, verbs: tuple[str, ...]) -> None:
-    """By its name in `az`, and by the shorter one."""
+def test_consumer_group_is_created_changed_listed_and_deleted(node: Node, hub: str, verbs: tuple[str, ...]) -> None:
+    """Both the name of the command in `az` and the shorter one work."""
     end = ("--eventhub-name", hub, "-n", "readers", "-o", "json")
 
     created = at(node, *verbs, "create", *end, "--user-metadata", "one").json
@@ -235,8 +235,8 @@ def test_consumer_group_is_made_changed_listed_and_deleted(node: Node, hub: str,
     assert deleted.code == Exit.OK
 
 
-def test_capture_is_switched_on_and_off_and_keeps_its_settings(node: Node, hub: str) -> None:
-    """Off for an hour must not mean to type everything again."""
+def test_capture_keeps_its_settings_while_it_is_disabled(node: Node, hub: str) -> None:
+    """A user who disables it for an hour does not have to enter everything again."""
     before = at(node, "capture", "show", "-n", hub, "-o", "json").json
     enabled = at(
         node, "capture", "enable", "-n", hub, "--capture-interval", "120", "--encoding", "AvroDeflate",
@@ -252,7 +252,7 @@ def test_capture_is_switched_on_and_off_and_keeps_its_settings(node: Node, hub: 
     assert again["captureDescription"] == enabled
 
 
-def test_how_capture_goes_is_shown_for_hubs_and_partitions(node: Node, hub: str) -> None:
+def test_state_of_capture_is_shown_for_hubs_and_partitions(node: Node, hub: str) -> None:
     """The job of this node does not run, and the command reports that."""
     at(node, "capture", "enable", "-n", hub, "--encoding", "Parquet", "--storage-account", "account")
     at(node, "send", hub, "waiting", "--partition-id", "1")
@@ -280,8 +280,8 @@ def test_a_destination_that_is_not_allowed_is_refused_in_one_line(node: Node, hu
 # --- geo-recovery ----------------------------------------------------------------------------------------------------
 
 
-def test_alias_pairs_fails_over_and_goes(node: Node) -> None:
-    """The whole life of a pairing; a secondary must be empty, so both are new."""
+def test_alias_is_paired_failed_over_and_deleted(node: Node) -> None:
+    """A secondary must be empty, so both namespaces are new."""
     for name in ("primary-one", "second-one"):
         assert at(node, "namespace", "create", "-n", name).code == Exit.OK
     verbs, alias = "georecovery-alias", ("-a", "shared-name", "-o", "json")
@@ -305,7 +305,7 @@ def test_alias_pairs_fails_over_and_goes(node: Node) -> None:
 
 
 def test_pairing_can_be_broken(node: Node) -> None:
-    """Asked on the primary, which then replicates no more."""
+    """The command runs on the primary, which then stops replicating."""
     for name in ("primary-two", "second-two"):
         assert at(node, "namespace", "create", "-n", name).code == Exit.OK
     place = ("--namespace-name", "primary-two", "-a", "broken-name", "-o", "json")
@@ -317,8 +317,8 @@ def test_pairing_can_be_broken(node: Node) -> None:
     assert broken == at(node, "georecovery-alias", "show", *place).json
 
 
-def test_waiting_ends_when_the_resource_is_as_wanted(node: Node, namespace: str) -> None:
-    """Scripts written for `az` wait after each change; here there is nothing left to wait for."""
+def test_wait_ends_when_the_resource_has_the_requested_state(node: Node, namespace: str) -> None:
+    """Scripts written for `az` wait after each change; here the change is already complete."""
     there = [
         at(node, "namespace", "wait", "-n", namespace, *goal).code
         for goal in ((), ("--created",), ("--updated",), ("--exists",))
@@ -328,8 +328,8 @@ def test_waiting_ends_when_the_resource_is_as_wanted(node: Node, namespace: str)
     assert (there, gone) == ([Exit.OK] * 4, Exit.OK)
 
 
-def test_waiting_in_vain_ends_too(node: Node, namespace: str) -> None:
-    """With a sentence and an exit code; and for two things at once it does not begin."""
+def test_wait_ends_with_an_error_after_its_timeout(node: Node, namespace: str) -> None:
+    """It prints a sentence and has an exit code; two conditions at once are refused."""
     vain = at(node, "namespace", "wait", "-n", namespace, "--deleted", "--interval", "1", "--timeout", "0")
     both = at(node, "namespace", "wait", "-n", namespace, "--deleted", "--created")
 
@@ -369,22 +369,22 @@ def test_waiting_in_vain_ends_too(node: Node, namespace: str) -> None:
         ),
     ],
 )
-def test_wrong_name_is_answered_with_what_is_there(node: Node, arguments: tuple[str, ...], message: str) -> None:
-    """Most failures are typing mistakes."""
+def test_unknown_name_is_answered_with_existing_names(node: Node, arguments: tuple[str, ...], message: str) -> None:
+    """Most failures are typing errors."""
     run = at(node, *arguments)
 
     assert (run.code, run.out, run.err) == (Exit.FAILED, "", f"hubmere: {message}\n")
 
 
-def test_deleting_a_missing_resource_is_reported_and_no_failure(node: Node) -> None:
-    """As with `az`: scripts that tidy up run twice."""
+def test_deleting_an_unknown_resource_is_reported_and_no_failure(node: Node) -> None:
+    """As with `az`: cleanup scripts run twice."""
     run = at(node, "eventhub", "delete", "-n", "ordres")
 
     assert (run.code, run.err) == (Exit.OK, "hubmere: there is no event hub 'ordres'; did you mean 'orders'?\n")
 
 
 def test_refusal_of_the_node_is_printed_with_its_tracking_id(node: Node, hub: str) -> None:
-    """Whoever runs the node finds it in the log."""
+    """The operator of the node finds it in the log."""
     run = at(node, "eventhub", "create", "-n", "toomany", "--partition-count", "100000")
 
     first, second = run.err.splitlines()
@@ -406,7 +406,7 @@ def test_refusal_of_the_node_is_printed_with_its_tracking_id(node: Node, hub: st
     ],
 )
 def test_wrong_usage_ends_with_exit_code_2(node: Node, arguments: tuple[str, ...]) -> None:
-    """Scripts can distinguish a typing mistake from a failure."""
+    """Scripts can distinguish a typing error from a failure."""
     run = at(node, *arguments)
 
     assert run.code == Exit.USAGE
@@ -416,8 +416,8 @@ def test_wrong_usage_ends_with_exit_code_2(node: Node, arguments: tuple[str, ...
 # --- roles -----------------------------------------------------------------------------------------------------------
 
 
-def test_role_is_assigned_listed_and_taken_away(node: Node, hub: str) -> None:
-    """By name as with `az role assignment`; assigning twice is no error."""
+def test_role_is_assigned_listed_and_deleted(node: Node, hub: str) -> None:
+    """The role is named as with `az role assignment`; assigning it twice is no error."""
     assignment = ("role", "assignment")
     who = ("--assignee", f"user-of-{hub}", "--role", "azure event hubs data sender")
     created = at(node, *assignment, "create", *who, "--eventhub-name", hub, "-o", "json").json

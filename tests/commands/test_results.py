@@ -16,22 +16,22 @@ import pytest
 import yaml
 
 from commands.runner import at, environment, hubmere
-from hubmere.cli.commands.results import Output, flatten, render
 from hubmere.cli.exit_codes import Exit
+from hubmere.cli.output.results import Output, flatten, render
 from hubmere.testing import Node
 
 RECORDED = json.loads((Path(__file__).parent / "az_output.json").read_text(encoding="utf-8"))
 
 
 def shape(value: object) -> object:
-    """Names and types, of the first item only where there are several."""
+    """Names and types of a value; of a list only the first item."""
     if isinstance(value, list):
         return [shape(value[0])] if value else []
     return {name: shape(each) for name, each in value.items()} if isinstance(value, dict) else type(value).__name__
 
 
 def missing(theirs: object, ours: object, place: str = "") -> list[str]:
-    """What azure-cli prints and this command does not."""
+    """The values that azure-cli prints and this command does not."""
     if isinstance(theirs, list) and isinstance(ours, list) and theirs and ours:
         return missing(theirs[0], ours[0], f"{place}[]")
     if isinstance(theirs, dict) and isinstance(ours, dict):
@@ -43,8 +43,8 @@ def missing(theirs: object, ours: object, place: str = "") -> list[str]:
     return [] if theirs == ours else [f"{place}: {theirs} here {ours}"]
 
 
-def test_every_value_that_az_prints_is_printed_under_its_name(tmp_path: Path) -> None:
-    """Without --output, as scripts leave it; more values than those of `az` harm nobody."""
+def test_every_value_that_az_prints_has_the_same_name_here(tmp_path: Path) -> None:
+    """Scripts give no --output; additional values do no harm."""
     with Node(data=tmp_path / "data") as node:
         for command, theirs in RECORDED.items():
             ours = at(node, *command.split()).json
@@ -53,7 +53,7 @@ def test_every_value_that_az_prints_is_printed_under_its_name(tmp_path: Path) ->
 
 
 def test_connection_string_is_one_line_for_a_script(node: Node) -> None:
-    """The line that most scripts around Event Hubs have."""
+    """Most scripts for Event Hubs contain this line."""
     run = at(node, "keys", "list", "--query", "primaryConnectionString", "-o", "tsv")
 
     assert run.out == node.connection_string + "\n"
@@ -70,7 +70,7 @@ def test_connection_string_is_one_line_for_a_script(node: Node) -> None:
         ("[].nothing", []),
     ],
 )
-def test_query_and_rows_are_those_of_az(query: str, rows: list[str]) -> None:
+def test_query_and_rows_equal_those_of_az(query: str, rows: list[str]) -> None:
     """Recorded from azure-cli: arrays inside a row are their length, objects are empty, an object keeps its order."""
     hubs = [
         {
@@ -88,7 +88,7 @@ def test_query_and_rows_are_those_of_az(query: str, rows: list[str]) -> None:
     assert render(hubs, Output.TSV, (), query).splitlines() == rows
 
 
-def test_resource_is_flat_and_names_its_resource_group() -> None:
+def test_resource_is_flattened_and_has_its_resource_group() -> None:
     """`properties` is removed, and values outside of it have precedence."""
     resource = {
         "id": "/subscriptions/s/resourceGroups/rg/providers/Microsoft.EventHub/namespaces/n",
@@ -110,12 +110,12 @@ def test_resource_is_flat_and_names_its_resource_group() -> None:
         [], {}, "text", 5, [[1, 2], [3]], [{"a": 1, "b": [{"c": "d"}]}], {"5": "5", "a b": "c", "": "x"},
     ],
 )  # fmt: skip
-def test_yaml_is_read_back_as_it_was(value: object) -> None:
-    """By PyYAML, which is what reads it elsewhere."""
+def test_yaml_output_can_be_parsed(value: object) -> None:
+    """PyYAML reads it, which other programs use too."""
     assert yaml.safe_load(render(value, Output.YAML, (), "@")) == value
 
 
-def test_table_of_a_query_has_columns_of_its_own(node: Node, hub: str) -> None:
+def test_table_of_a_query_has_the_columns_of_the_query(node: Node, hub: str) -> None:
     """Names of an object, numbers for an array, as with `az`."""
     named = at(node, "eventhub", "list", "--query", f"[?name=='{hub}'].{{Hub: name, n: partitionCount}}", "-o", "table")
     numbered = at(node, "eventhub", "list", "--query", f"[?name=='{hub}'].[name, status]", "-o", "table")
@@ -134,8 +134,8 @@ def test_bad_query_and_bad_default_are_wrong_usage(node: Node) -> None:
     assert default.err.startswith("hubmere: HUBMERE_OUTPUT is 'xml'; expected one of table, json")
 
 
-def test_format_follows_flag_then_variable_then_the_terminal(node: Node) -> None:
-    """A script gets JSON, the default of `az`; a person gets a table with colours."""
+def test_output_format_depends_on_flag_then_variable_then_terminal(node: Node) -> None:
+    """A script gets JSON, the default of `az`; at a terminal there is a table with colours."""
     data = str(node.data)
     script = at(node, "eventhub", "list")
     by_variable = hubmere("eventhub", "list", HUBMERE_DATA=data, HUBMERE_OUTPUT="tsv", FORCE_COLOR="1")
@@ -146,17 +146,19 @@ def test_format_follows_flag_then_variable_then_the_terminal(node: Node) -> None
     assert "\t" in by_variable.out
     assert by_flag.out == ""
     assert "\x1b[" in coloured.out
-    assert on_a_terminal(node, "", "eventhub", "list")[1].startswith("\x1b[1mName")
+    assert run_on_a_terminal(node, "", "eventhub", "list")[1].startswith("\x1b[1mName")
 
 
 def test_deletion_is_confirmed_at_a_terminal_only(node: Node) -> None:
-    """A person is asked, and no is the default; a script is not, as with `az`; --yes answers before."""
+    """A user at a terminal is asked, and the default is no; a script is not asked, as with `az`; --yes skips the
+    question.
+    """
     for name in ("asked", "agreed", "flagged", "scripted"):
         assert at(node, "eventhub", "create", "-n", name, "--partition-count", "1").code == Exit.OK
 
-    no = on_a_terminal(node, "\n", "eventhub", "delete", "-n", "asked")
-    yes = on_a_terminal(node, "y\n", "eventhub", "delete", "-n", "agreed")
-    flag = on_a_terminal(node, "", "eventhub", "delete", "-n", "flagged", "--yes")
+    no = run_on_a_terminal(node, "\n", "eventhub", "delete", "-n", "asked")
+    yes = run_on_a_terminal(node, "y\n", "eventhub", "delete", "-n", "agreed")
+    flag = run_on_a_terminal(node, "", "eventhub", "delete", "-n", "flagged", "--yes")
     script = at(node, "eventhub", "delete", "-n", "scripted")
 
     assert "Delete the event hub 'asked' and all its events? [y/N]" in no[1]
@@ -167,8 +169,8 @@ def test_deletion_is_confirmed_at_a_terminal_only(node: Node) -> None:
     assert at(node, "eventhub", "delete", "-n", "asked").code == Exit.OK
 
 
-def on_a_terminal(node: Node, typed: str, *arguments: str) -> tuple[int, str]:
-    """The command with a terminal as input and output: exit code, and the text on the terminal."""
+def run_on_a_terminal(node: Node, typed: str, *arguments: str) -> tuple[int, str]:
+    """Run the command with a terminal as input and output; returns the exit code and the output."""
     leader, follower = pty.openpty()
     variables = environment(HUBMERE_DATA=str(node.data), TERM="xterm")
     with subprocess.Popen(
@@ -180,7 +182,7 @@ def on_a_terminal(node: Node, typed: str, *arguments: str) -> tuple[int, str]:
         while True:
             try:
                 data = os.read(leader, 4096)
-            except OSError:  # Linux reports a closed other end in this way
+            except OSError:  # Linux reports a closed other end in this way.
                 break
             if not data:
                 break

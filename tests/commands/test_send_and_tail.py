@@ -1,4 +1,4 @@
-"""Events out and in again: what `send` takes, `tail` gives back, from every source and every position."""
+"""`send` and `tail`: events that were sent are printed again, from every source and every position."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from hubmere.testing import Node
 
 
 def bodies(node: Node, hub: str, *arguments: str) -> list[str]:
-    """What `tail` shows, bodies alone."""
+    """The bodies that `tail` prints."""
     return at(node, "tail", hub, "-o", "body", *arguments).lines
 
 
@@ -27,8 +27,8 @@ def events(run: Run) -> list[dict[str, object]]:
 # --- send ------------------------------------------------------------------------------------------------------------
 
 
-def test_body_key_and_properties_arrive_as_given(node: Node, hub: str) -> None:
-    """The shortest way to an event; several properties after one flag."""
+def test_body_key_and_properties_are_sent_as_given(node: Node, hub: str) -> None:
+    """Several properties may follow one flag."""
     sent = at(node, "send", hub, "grüße", "--partition-key", "k", "--property", "a=1", "b=x=y")
 
     (event,) = events(at(node, "tail", hub, "-o", "json"))
@@ -36,8 +36,8 @@ def test_body_key_and_properties_arrive_as_given(node: Node, hub: str) -> None:
     assert (event["body"], event["partitionKey"], event["properties"]) == ("grüße", "k", {"a": "1", "b": "x=y"})
 
 
-def test_file_is_sent_byte_for_byte(node: Node, hub: str, tmp_path: Path) -> None:
-    """Also one that is not text, and larger than one batch."""
+def test_file_is_sent_unchanged(node: Node, hub: str, tmp_path: Path) -> None:
+    """This includes binary files, and files larger than one batch."""
     content = bytes(range(256)) * 2000
     path = tmp_path / "body.bin"
     path.write_bytes(content)
@@ -50,7 +50,7 @@ def test_file_is_sent_byte_for_byte(node: Node, hub: str, tmp_path: Path) -> Non
 
 
 def test_standard_input_is_one_body(node: Node, hub: str) -> None:
-    """Without an argument or a file, as other tools read."""
+    """Without an argument or a file, standard input is read, as in other tools."""
     code, _, _ = piped(node, b"two\nlines\n", "send", hub)
 
     (event,) = events(at(node, "tail", hub, "-o", "json"))
@@ -58,7 +58,7 @@ def test_standard_input_is_one_body(node: Node, hub: str) -> None:
 
 
 def test_empty_standard_input_sends_nothing(node: Node, hub: str) -> None:
-    """A script whose input failed must not publish an empty event; an empty argument is one on purpose."""
+    """A script whose input failed must not publish an empty event; an empty argument is intended."""
     code, _, err = piped(node, b"", "send", hub)
     on_purpose = at(node, "send", hub, "")
 
@@ -68,15 +68,15 @@ def test_empty_standard_input_sends_nothing(node: Node, hub: str) -> None:
 
 
 def test_every_line_is_an_event_in_order(node: Node, hub: str) -> None:
-    """Ends of either kind, empty lines and a last line without an end included."""
+    """Both kinds of line ends, empty lines and a last line without an end are accepted."""
     code, _, err = piped(node, b"one\r\n\ntwo\nthree", "send", hub, "--lines", "--partition-id", "1")
 
     assert (code, err) == (Exit.OK, f"sent 4 events to {hub}\n")
     assert bodies(node, hub, "--partition", "1") == ["one", "", "two", "three"]
 
 
-def test_json_lines_describe_events_and_tail_prints_such_lines(node: Node, hub: str, namespace: str) -> None:
-    """So that events can be copied from hub to hub."""
+def test_json_lines_describe_events_in_the_format_of_tail(node: Node, hub: str, namespace: str) -> None:
+    """Events can be copied from hub to hub in this way."""
     place = ("--namespace-name", namespace)
     assert at(node, "eventhub", "create", *place, "-n", "copies", "--partition-count", "1").code == Exit.OK
     lines = (
@@ -103,7 +103,7 @@ def test_json_lines_describe_events_and_tail_prints_such_lines(node: Node, hub: 
 
 
 def test_copy_keeps_kafka_keys_headers_and_content_types(node: Node, hub: str) -> None:
-    """The copy that the manual shows; Kafka consumers read the same key, AMQP receivers the same properties."""
+    """The manual shows this copy; Kafka consumers read the same key, AMQP receivers the same properties."""
     config = {
         "bootstrap.servers": node.kafka, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN",
         "sasl.username": "$ConnectionString", "sasl.password": node.connection_string,
@@ -130,7 +130,7 @@ def test_copy_keeps_kafka_keys_headers_and_content_types(node: Node, hub: str) -
 
 
 def test_one_body_is_sent_many_times(node: Node, hub: str) -> None:
-    """For a first load; more than one batch."""
+    """This is for a simple load test; there is more than one batch."""
     sent = at(node, "send", hub, "x" * 300, "--count", "3000", "--partition-id", "0")
 
     assert sent.err == f"sent 3000 events to {hub}\n"
@@ -138,8 +138,8 @@ def test_one_body_is_sent_many_times(node: Node, hub: str) -> None:
     assert [event["sequenceNumber"] for event in events(last)] == [2999]
 
 
-def test_lines_of_a_slow_pipe_are_sent_as_they_come(node: Node, hub: str) -> None:
-    """`tail -F app.log | hubmere send --lines` must not keep the last lines to itself."""
+def test_lines_of_a_slow_pipe_are_sent_as_they_arrive(node: Node, hub: str) -> None:
+    """`tail -F app.log | hubmere send --lines` must send the last lines too."""
     following = ("tail", hub, "--from", "first", "--follow", "-o", "body")
     with started(node, "send", hub, "--lines") as sender, started(node, *following) as reader:
         assert sender.stdin is not None
@@ -150,15 +150,15 @@ def test_lines_of_a_slow_pipe_are_sent_as_they_come(node: Node, hub: str) -> Non
             sender.stdin.flush()
             seen.append(reader.stdout.readline())
         reader.send_signal(signal.SIGINT)
-        sender.communicate(timeout=30)
-        reader.communicate(timeout=30)
+        sender.communicate(timeout=120)
+        reader.communicate(timeout=120)
 
     assert seen == [b"one\n", b"two\n"]
     assert (sender.returncode, reader.returncode) == (Exit.OK, Exit.OK)
 
 
-def test_busy_node_is_waited_for(tmp_path: Path) -> None:
-    """A throughput unit takes a thousand events a second, and the rest a moment later."""
+def test_send_waits_for_a_throttled_node(tmp_path: Path) -> None:
+    """A throughput unit accepts a thousand events a second; the rest is sent a moment later."""
     with Node(hubs=["orders"], data=tmp_path / "data", settings={"as": "standard"}) as node:
         sent = at(node, "send", "orders", "x", "--count", "5000")
         refused = node.logs().count("refused POST")
@@ -182,14 +182,14 @@ def test_busy_node_is_waited_for(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(node: Node, arguments: tuple[str, ...], message: str) -> None:
-    """Before anything is sent."""
+def test_options_that_exclude_each_other_are_refused(node: Node, arguments: tuple[str, ...], message: str) -> None:
+    """They are refused before anything is sent."""
     run = at(node, "send", "orders", *arguments)
 
     assert (run.code, run.err) == (Exit.USAGE, f"hubmere: {message}\n")
 
 
-def test_bad_line_is_named_with_what_was_sent_before(node: Node, hub: str, tmp_path: Path) -> None:
+def test_invalid_line_is_reported_with_the_number_of_sent_events(node: Node, hub: str, tmp_path: Path) -> None:
     """A user who repairs the file must know where to continue."""
     path = tmp_path / "events.jsonl"
     good = json.dumps({"body": "x" * 1000, "partitionKey": "k"})
@@ -204,7 +204,7 @@ def test_bad_line_is_named_with_what_was_sent_before(node: Node, hub: str, tmp_p
     assert 0 < acknowledged == len(bodies(node, hub)) < 600
 
 
-def test_bar_with_rate_is_shown_on_a_terminal_only(node: Node, hub: str) -> None:
+def test_progress_bar_is_shown_on_a_terminal_only(node: Node, hub: str) -> None:
     """A bar is useful at a terminal, but not in a log file."""
     leader, follower = os.openpty()
     with subprocess.Popen(
@@ -228,12 +228,12 @@ def started_arguments(hub: str) -> list[str]:
 
 
 def _everything(terminal: int) -> bytes:
-    """What was written to a terminal until the last writer closed it."""
+    """The output to a terminal until the last writer closed it."""
     shown = b""
     while True:
         try:
             data = os.read(terminal, 4096)
-        except OSError:  # Linux reports a closed other end in this way
+        except OSError:  # Linux reports a closed other end in this way.
             return shown
         if not data:
             return shown
@@ -243,8 +243,8 @@ def _everything(terminal: int) -> bytes:
 # --- tail ------------------------------------------------------------------------------------------------------------
 
 
-def test_tail_shows_all_partitions_in_the_order_of_time(node: Node, hub: str) -> None:
-    """A person thinks in time, not in partitions."""
+def test_tail_prints_all_partitions_in_order_of_time(node: Node, hub: str) -> None:
+    """Users are interested in time, not in partitions."""
     for number, partition in enumerate(("1", "0", "1")):
         assert at(node, "send", hub, f"event {number}", "--partition-id", partition).code == Exit.OK
 
@@ -254,8 +254,8 @@ def test_tail_shows_all_partitions_in_the_order_of_time(node: Node, hub: str) ->
     assert [line.split()[0] for line in lines] == ["1:0", "0:0", "1:1"]
 
 
-def test_tail_begins_at_the_given_position(node: Node, hub: str) -> None:
-    """First, a sequence number, an offset or a time, each inclusive."""
+def test_tail_starts_at_the_given_position(node: Node, hub: str) -> None:
+    """The position is the first event, a sequence number, an offset or a time, each inclusive."""
     for number in range(4):
         assert at(node, "send", hub, str(number), "--partition-id", "0").code == Exit.OK
     third = events(at(node, "tail", hub, "-o", "json"))[2]
@@ -273,8 +273,8 @@ def test_tail_begins_at_the_given_position(node: Node, hub: str) -> None:
     assert bodies(node, hub, "--from", "2999-01-01T00:00:00Z") == []
 
 
-def test_tail_shows_only_what_is_asked_for(node: Node, hub: str) -> None:
-    """By key, by body and by time; `--count` counts printed events."""
+def test_tail_prints_only_matching_events(node: Node, hub: str) -> None:
+    """It filters by key, body and time; `--count` counts printed events."""
     for number in range(4):
         key = ("--partition-key", "even" if number % 2 == 0 else "odd")
         assert at(node, "send", hub, f'{{"number": {number}}}', *key).code == Exit.OK
@@ -285,8 +285,8 @@ def test_tail_shows_only_what_is_asked_for(node: Node, hub: str) -> None:
     assert bodies(node, hub, "--since", "2999-01-01T00:00:00Z") == []
 
 
-def test_tail_formats_as_kcat_does(node: Node, hub: str) -> None:
-    """Scripts that were written for kcat keep their format strings."""
+def test_tail_supports_the_format_strings_of_kcat(node: Node, hub: str) -> None:
+    """Scripts for kcat keep their format strings."""
     sent = at(node, "send", hub, "text", "--partition-key", "k", "--property", "a=1", "b=two")
     code, out, _ = piped(node, b"", "tail", hub, "--format", r"%t %o %k %K %s %S %h 100%%\t\x41\n")
     _, place, _ = piped(node, b"", "tail", hub, "--format", "%p %T;")
@@ -297,7 +297,7 @@ def test_tail_formats_as_kcat_does(node: Node, hub: str) -> None:
     assert place.decode() == f"{event['partition']} {time_ms};"
 
 
-def test_colours_are_for_terminals(node: Node, hub: str) -> None:
+def test_colours_are_used_on_terminals_only(node: Node, hub: str) -> None:
     """FORCE_COLOR simulates a terminal here; NO_COLOR overrides both."""
     assert at(node, "send", hub, "x", "--partition-key", "k").code == Exit.OK
     data = str(node.data)
@@ -311,8 +311,8 @@ def test_colours_are_for_terminals(node: Node, hub: str) -> None:
     assert "\x1b" not in plain
 
 
-def test_long_hub_is_read_page_by_page_without_gap(node: Node, hub: str, tmp_path: Path) -> None:
-    """A node gives a thousand events at a time."""
+def test_long_hub_is_read_page_by_page_without_a_gap(node: Node, hub: str, tmp_path: Path) -> None:
+    """A node returns a thousand events at a time."""
     path = tmp_path / "lines"
     path.write_text("\n".join(map(str, range(2500))), encoding="utf-8")
 
@@ -322,8 +322,8 @@ def test_long_hub_is_read_page_by_page_without_gap(node: Node, hub: str, tmp_pat
     assert bodies(node, hub) == [str(number) for number in range(2500)]
 
 
-def test_last_waits_for_what_comes(node: Node, hub: str) -> None:
-    """The next event of a hub, as a script wants it; older ones do not count."""
+def test_tail_from_last_waits_for_the_next_event(node: Node, hub: str) -> None:
+    """A script waits for the next event of a hub; older ones do not count."""
     assert at(node, "send", hub, "old").code == Exit.OK
     with started(node, "tail", hub, "--from", "last", "--count", "1", "-o", "body") as reader:
         seen = b""
@@ -337,8 +337,8 @@ def test_last_waits_for_what_comes(node: Node, hub: str) -> None:
     assert (reader.returncode, seen) == (Exit.OK, b"new\n")
 
 
-def test_control_characters_of_a_body_do_not_reach_the_terminal(node: Node, hub: str) -> None:
-    """A body is shown, not obeyed; the shapes for programs keep it as it is."""
+def test_control_characters_of_a_body_are_not_sent_to_the_terminal(node: Node, hub: str) -> None:
+    """They could change the terminal; formats for programs keep them."""
     hostile = "a\x1b[2Jb\nc\td"
     assert at(node, "send", hub, hostile, "--partition-key", "k\x07").code == Exit.OK
 
@@ -349,8 +349,8 @@ def test_control_characters_of_a_body_do_not_reach_the_terminal(node: Node, hub:
     assert (code, out) == (Exit.OK, hostile.encode() + b"\n")
 
 
-def test_reader_that_goes_away_ends_tail_without_a_traceback(node: Node, hub: str) -> None:
-    """`hubmere tail ... | head -1` is everyday."""
+def test_closed_output_ends_tail_without_a_traceback(node: Node, hub: str) -> None:
+    """`hubmere tail ... | head -1` is common."""
     assert at(node, "send", hub, "x" * 1000, "--count", "500").code == Exit.OK
     with started(node, "tail", hub, "-o", "body") as reader:
         assert reader.stdout is not None
@@ -380,15 +380,15 @@ def test_reader_that_goes_away_ends_tail_without_a_traceback(node: Node, hub: st
     ],
 )
 def test_invalid_options_of_tail_are_reported(node: Node, arguments: tuple[str, ...], code: Exit, message: str) -> None:
-    """With the nearest name where there is one."""
+    """The error suggests the nearest name if there is one."""
     run = at(node, "tail", *arguments)
 
     assert (run.code, run.out) == (code, "")
     assert run.err.startswith(f"hubmere: {message}")
 
 
-def test_number_that_only_one_partition_has_reached_is_no_failure(node: Node, hub: str) -> None:
-    """Over all partitions a sequence number means: from there, where there is anything."""
+def test_sequence_number_that_only_some_partitions_have_is_accepted(node: Node, hub: str) -> None:
+    """It means: from there on, in partitions that have events there."""
     assert at(node, "send", hub, "x", "--count", "3", "--partition-id", "1").code == Exit.OK
 
     lines = at(node, "tail", hub, "--from", "2").lines
@@ -396,8 +396,8 @@ def test_number_that_only_one_partition_has_reached_is_no_failure(node: Node, hu
     assert [line.split()[0] for line in lines] == ["1:2"]
 
 
-def test_follower_outlives_a_restart_of_the_node(tmp_path: Path) -> None:
-    """An operator who restarts a node must not have to restart everybody who watches it."""
+def test_tail_with_follow_survives_a_restart_of_the_node(tmp_path: Path) -> None:
+    """After a restart of a node, users must not have to restart their commands."""
     with Node(hubs=["orders"], data=tmp_path / "data") as node:
         assert at(node, "send", "orders", "before").code == Exit.OK
         with started(node, "tail", "orders", "--from", "first", "--follow", "--count", "2", "-o", "body") as reader:

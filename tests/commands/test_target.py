@@ -1,4 +1,4 @@
-"""Finding the node: by its folder, its address or a connection string, and the errors if there is none."""
+"""Which node a command uses: by data folder, address or connection string, and the errors if there is none."""
 
 import json
 import socket
@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from commands.runner import at, hubmere
-from hubmere.cli.commands.target import BearerToken, NodeFlags, NodeTarget, find_node
 from hubmere.cli.exit_codes import CommandFailed, Exit
+from hubmere.cli.target.node import BearerToken, NodeFlags, NodeTarget, find_node
 from hubmere.node.ready import READY_FILE
 from hubmere.testing import Node
 
@@ -20,7 +20,7 @@ KEY = "Endpoint=sb://events.example.org/;SharedAccessKeyName=r;SharedAccessKey=k
 
 
 def a_folder(path: Path, **changes: object) -> Path:
-    """The data folder of a node that runs."""
+    """The data folder of a running node."""
     ready = {
         "pid": 1, "admin_token": "secret", "namespace": "ns", "ca_file": "ca.pem", "http": "http://localhost:1",
         "https": "https://localhost:2",
@@ -48,14 +48,14 @@ def found(environ: dict[str, str] | None = None, /, **given: Any) -> NodeTarget:
         ({"url": "http://b:2"}, {"HUBMERE_CONNECTION_STRING": KEY}, "http://b:2"),
     ],
 )
-def test_flags_stand_over_the_environment(given: dict[str, str], environ: dict[str, str], url: str) -> None:
-    """And a connection string over an address, and that over a folder."""
+def test_flags_override_the_environment(given: dict[str, str], environ: dict[str, str], url: str) -> None:
+    """A connection string overrides an address, and an address overrides a folder."""
     where = found(environ, **given)
 
     assert where.url == url
 
 
-def test_folder_that_is_named_stands_over_the_address_in_the_environment(tmp_path: Path) -> None:
+def test_folder_flag_overrides_the_address_in_the_environment(tmp_path: Path) -> None:
     """A flag overrides a variable."""
     where = found({"HUBMERE_URL": "http://b:2", "HUBMERE_TOKEN": "t"}, data=a_folder(tmp_path))
 
@@ -72,17 +72,17 @@ def test_folder_that_is_named_stands_over_the_address_in_the_environment(tmp_pat
         ({"http": None, "https": "https://h:2", "ca_file": None}, "https://h:2"),
     ],
 )
-def test_token_leaves_the_machine_only_under_tls_where_that_is_possible(
+def test_token_is_sent_to_other_machines_only_over_tls_if_possible(
     tmp_path: Path, changes: dict[str, str | None], url: str
 ) -> None:
-    """A host name may mean another machine in between."""
+    """A host name may mean another machine."""
     where = found(data=a_folder(tmp_path, **changes))
 
     assert where.url == url
 
 
 def test_commands_use_the_address_that_the_node_listens_on(tmp_path: Path) -> None:
-    """An advertised port is that of a port mapping or a proxy, which a program on the node's machine need not see."""
+    """An advertised port is that of a port mapping or proxy, which programs on the node's machine need not reach."""
     advertised = ["http://localhost:1", "https://events.example.org:3"]
     with Node(data=tmp_path / "data", settings={"advertised_listeners": advertised}) as node:
         assert node.http == "http://localhost:1"
@@ -105,15 +105,15 @@ def test_address_for_clients_is_used_if_the_local_one_is_closed(tmp_path: Path, 
     assert where.url == (local if is_open else "http://localhost:1")
 
 
-def test_credentials_are_not_in_texts() -> None:
-    """Values end up in logs."""
+def test_credentials_are_not_in_the_repr() -> None:
+    """Values may end up in logs."""
     where = found(url="https://a:1", token="top-secret")
 
     assert "top-secret" not in repr((where, where.credential))
 
 
-def test_key_becomes_a_token_for_the_hub_that_the_connection_string_names() -> None:
-    """A rule of a hub opens nothing else."""
+def test_key_becomes_a_token_for_the_hub_of_the_connection_string() -> None:
+    """A rule of a hub is valid for that hub only."""
     where = found(connection_string=KEY + ";EntityPath=orders")
 
     assert where.hub == "orders"
@@ -131,8 +131,8 @@ def test_key_becomes_a_token_for_the_hub_that_the_connection_string_names() -> N
         ({"connection_string": "Endpoint=sb://h/"}, "neither a rule with its key nor a signature"),
     ],
 )
-def test_half_an_address_is_wrong_usage(given: dict[str, str], message: str) -> None:
-    """Told before anything is opened."""
+def test_incomplete_address_is_a_usage_error(given: dict[str, str], message: str) -> None:
+    """It is reported before a connection is opened."""
     with pytest.raises(CommandFailed) as failure:
         found(**given)
 
@@ -140,19 +140,50 @@ def test_half_an_address_is_wrong_usage(given: dict[str, str], message: str) -> 
     assert message in failure.value.lines[0]
 
 
+@pytest.mark.parametrize(
+    ("given", "environ"),
+    [
+        ({}, {}),
+        ({"data": Path("folder")}, {}),
+        ({"data": Path("folder")}, {"HUBMERE_URL": "http://b:2"}),
+        ({"connection_string": KEY}, {}),
+        ({"connection_string": KEY, "url": "https://a:1"}, {}),
+        ({}, {"HUBMERE_CONNECTION_STRING": KEY}),
+        ({}, {"HUBMERE_CONNECTION_STRING": KEY, "HUBMERE_URL": "http://b:2"}),
+        ({"profile": "one"}, {}),
+        ({}, {"HUBMERE_PROFILE": "one", "HUBMERE_URL": "http://b:2"}),
+    ],
+)
+def test_token_that_no_request_would_carry_is_a_usage_error(given: dict[str, Any], environ: dict[str, str]) -> None:
+    """Another credential would be used in its place."""
+    with pytest.raises(CommandFailed) as failure:
+        found(environ, token="top-secret", **given)
+
+    assert failure.value.code == Exit.USAGE
+    assert failure.value.lines[0].startswith("--token needs the address of its node: --url or HUBMERE_URL")
+    assert "top-secret" not in " ".join(failure.value.lines)
+
+
+def test_token_flag_belongs_to_the_address_in_the_environment() -> None:
+    """The address may be in the shell's profile, while the token is given for one command."""
+    where = found({"HUBMERE_URL": "http://b:2"}, token="t")
+
+    assert (where.url, where.credential) == ("http://b:2", BearerToken("t"))
+
+
 # --- nobody there ----------------------------------------------------------------------------------------------------
 
 
 def test_folder_without_a_node_is_reported(tmp_path: Path) -> None:
-    """With the ways to name another."""
+    """The error lists the ways to name another node."""
     run = hubmere("eventhub", "list", "--data", str(tmp_path))
 
     assert run.code == Exit.FAILED
     assert run.err.startswith(f"hubmere: no node runs on the data folder {tmp_path}\nhubmere: start one with")
 
 
-def test_ready_file_of_a_node_that_was_killed_is_not_believed(tmp_path: Path) -> None:
-    """Another process may use its port by now, and must not get its token."""
+def test_ready_file_of_a_killed_node_is_not_used(tmp_path: Path) -> None:
+    """Another process may use its port, and must not get its token."""
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         pass
 
@@ -162,8 +193,8 @@ def test_ready_file_of_a_node_that_was_killed_is_not_believed(tmp_path: Path) ->
     assert failure.value.lines[0] == f"no node runs on the data folder {tmp_path}"
 
 
-def test_broken_or_useless_ready_file_is_reported(tmp_path: Path) -> None:
-    """Neither is a traceback."""
+def test_invalid_ready_file_is_reported(tmp_path: Path) -> None:
+    """There is no traceback."""
     (tmp_path / READY_FILE).write_text("{", encoding="utf-8")
     broken = hubmere("eventhub", "list", "--data", str(tmp_path))
     a_folder(tmp_path, http=None, https=None)
@@ -175,15 +206,15 @@ def test_broken_or_useless_ready_file_is_reported(tmp_path: Path) -> None:
 
 
 def test_address_without_a_listener_is_reported() -> None:
-    """A line, not a stack of exceptions."""
+    """The error is one line, not a traceback."""
     run = hubmere("eventhub", "list", "--url", "http://127.0.0.1:1", "--token", "t")
 
     assert run.code == Exit.FAILED
     assert run.err.startswith("hubmere: http://127.0.0.1:1 cannot be reached: ")
 
 
-def test_node_keeps_its_ready_file_for_as_long_as_it_runs(tmp_path: Path) -> None:
-    """Readable by its owner alone, since it holds the keys."""
+def test_node_keeps_its_ready_file_while_it_runs(tmp_path: Path) -> None:
+    """Only its owner can read it, since it contains the keys."""
     path = tmp_path / "data" / READY_FILE
     with Node(data=tmp_path / "data") as node:
         content, mode = json.loads(path.read_bytes()), path.stat().st_mode & 0o777
@@ -196,8 +227,8 @@ def test_node_keeps_its_ready_file_for_as_long_as_it_runs(tmp_path: Path) -> Non
 # --- the ways in -----------------------------------------------------------------------------------------------------
 
 
-def test_any_node_is_reached_over_tls_with_its_authority(node: Node) -> None:
-    """By address and token; the only namespace is found by itself."""
+def test_remote_node_is_reached_over_tls_with_its_ca(node: Node) -> None:
+    """Address and token are given; the only namespace is used by default."""
     end = ("--url", node.https, "--token", node.admin_token, "--namespace-name", node.namespace)
 
     trusted = hubmere("eventhub", "show", "-n", "orders", *end, "--ca-file", node.ca_file)
@@ -209,8 +240,8 @@ def test_any_node_is_reached_over_tls_with_its_authority(node: Node) -> None:
     assert "--ca-file" in untrusted.err
 
 
-def test_connection_string_with_manage_opens_its_namespace(node: Node) -> None:
-    """Without saying which: there is only one that it opens."""
+def test_connection_string_with_manage_is_enough_for_its_namespace(node: Node) -> None:
+    """The namespace need not be named."""
     end = ("--connection-string", node.connection_string, "--url", node.http)
 
     listed = hubmere("eventhub", "list", *end, "-o", "table").lines
@@ -246,8 +277,8 @@ def test_error_for_a_wrong_token_does_not_contain_the_token(node: Node) -> None:
     assert "not-the-token" not in run.err
 
 
-def test_several_namespaces_ask_for_a_choice(node: Node, namespace: str) -> None:
-    """A guess could be the wrong one."""
+def test_one_of_several_namespaces_must_be_named(node: Node, namespace: str) -> None:
+    """A guess could be wrong."""
     run = hubmere("eventhub", "list", "--url", node.http, "--token", node.admin_token)
 
     assert run.code == Exit.USAGE

@@ -38,7 +38,7 @@ def _up(flags: Flags) -> None:
     # Objects that are created until the node is ready stay alive. The garbage collector would scan them repeatedly,
     # which took a seventh of the CPU time of a start. `process` collects once and enables it again.
     gc.disable()
-    from hubmere.node.process import run
+    from hubmere.node.runtime.process import run
 
     run(settings)
 

@@ -7,7 +7,7 @@ imports what it needs when it runs, so that `up` reaches its event loop without 
 
 import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
@@ -19,7 +19,9 @@ from hubmere.cli.lazy import LazyGroup
 from hubmere.settings import SETTINGS, Setting, load
 
 if TYPE_CHECKING:
-    from hubmere.model.connection_string import ConnectionString
+    from collections.abc import Mapping
+
+    from hubmere.model.security.connection_string import ConnectionString
     from hubmere.store.files import Files
 
 T = TypeVar("T")
@@ -105,7 +107,7 @@ def _up(**given: Any) -> None:
     environment, the environment overrides the file, the file overrides the default.
     """
     settings = load({setting.key: given[setting.field_name] for setting in SETTINGS}, os.environ, given["config"])
-    from hubmere.node.process import run
+    from hubmere.node.runtime.process import run
 
     run(settings)
 
@@ -186,7 +188,7 @@ def sas(
 ) -> None:
     """Print a shared access signature: a token for a scope and a time, made from a connection string or a key."""
     from hubmere.model.clock import SystemClock
-    from hubmere.model.sas import make_token
+    from hubmere.model.security.sas import make_token
 
     uri, rule_name, rule_key = _signer(connection_string, rule, key, scope, hub)
     print(make_token(uri, rule_name, rule_key, expires_at_s=SystemClock().now_ms() // 1000 + ttl))
@@ -208,8 +210,8 @@ def _signer(
 
 
 def _parse_connection_string(connection_string: str) -> "ConnectionString":
-    from hubmere.model.connection_string import ConnectionString
     from hubmere.model.errors import InvalidArgument
+    from hubmere.model.security.connection_string import ConnectionString
 
     try:
         return ConnectionString.parse(connection_string)
@@ -243,10 +245,22 @@ def doctor(
             "--processors", help="Instead, check the checkpoints and owners of event processors on a running node."
         ),
     ] = False,
+    captured: Annotated[
+        bool,
+        typer.Option(
+            "--captured", help="Instead, check on a running node the captured files of hubs with cold reads for gaps."
+        ),
+    ] = False,
+    gateways: Annotated[
+        bool,
+        typer.Option("--gateways", help="Instead, check all gateways of a cluster, through the one of the ready file."),
+    ] = False,
     ready_file: Annotated[
         Path | None,
         typer.Option(
-            "--ready-file", help="Ready file for --clients. Default: the one in the data folder.", show_default=False
+            "--ready-file",
+            help="Ready file for --clients and --gateways. Default: the one in the data folder.",
+            show_default=False,
         ),
     ] = None,
 ) -> None:
@@ -259,9 +273,13 @@ def doctor(
 
     if clients:
         _check_clients(ready_file or _data_folder(data) / _READY_FILE)
+    if gateways:
+        _check_gateways(ready_file or _data_folder(data) / _READY_FILE)
     folder = _data_folder(data)
     if processors:
         _check_processors(folder)
+    if captured:
+        _check_captured(folder)
     if not (folder / _LOGS).is_dir():
         fail(Exit.FAILED, f"{folder} is not the data folder of a node: it has no folder {_LOGS}")
     lock = acquire_lock(folder)
@@ -276,29 +294,52 @@ def doctor(
 
 def _check_clients(ready_file: Path) -> NoReturn:
     """Print for each advertised address whether this machine can use it, and end."""
-    from hubmere.cli.advertised import check_addresses, read_ready_file
+    from hubmere.cli.advertised import check_addresses
+
+    _print_checks(check_addresses(_read_ready_file(ready_file)))
+
+
+def _read_ready_file(path: Path) -> "Mapping[str, str | None]":
+    from hubmere.cli.advertised import read_ready_file
 
     try:
-        ready = read_ready_file(ready_file)
+        return read_ready_file(path)
     except FileNotFoundError:
-        fail(Exit.FAILED, f"{ready_file} does not exist: start the node, or name its ready file by --ready-file")
+        fail(Exit.FAILED, f"{path} does not exist: start the node, or name its ready file by --ready-file")
     except (OSError, ValueError) as error:
-        fail(Exit.FAILED, f"{ready_file} cannot be read: {error}")
-    problems = 0
-    for address, problem in check_addresses(ready):
-        problems += bool(problem)
-        print(f"wrong    {address}: {problem}" if problem else f"checked  {address}")
-    raise typer.Exit(Exit.FAILED if problems else Exit.OK)
+        fail(Exit.FAILED, f"{path} cannot be read: {error}")
+
+
+def _check_gateways(ready_file: Path) -> NoReturn:
+    """Print for each gateway of a cluster what it does and whether something is wrong, and end."""
+    from hubmere.cli.cluster.gateway_check import CheckFailed, check_gateways
+
+    try:
+        _print_checks(check_gateways(_read_ready_file(ready_file)))
+    except CheckFailed as failed:
+        fail(Exit.FAILED, str(failed))
 
 
 def _check_processors(folder: Path) -> NoReturn:
     """Print for each partition of an event processor whether something is wrong, and end."""
     from hubmere.cli.processor_check import check_processors
 
+    _print_checks(check_processors(folder))
+
+
+def _check_captured(folder: Path) -> NoReturn:
+    """Print for each partition with cold reads whether its captured files have a gap, and end."""
+    from hubmere.cli.capture_check import check_captured
+
+    _print_checks(check_captured(folder))
+
+
+def _print_checks(checks: Iterable[tuple[str, str]]) -> NoReturn:
+    """Print a line for each place and its problem, if any, and end."""
     problems = 0
-    for place, found in check_processors(folder):
-        problems += bool(found)
-        print(f"wrong    {place}: {found}" if found else f"checked  {place}")
+    for place, problem in checks:
+        problems += bool(problem)
+        print(f"wrong    {place}: {problem}" if problem else f"checked  {place}")
     raise typer.Exit(Exit.FAILED if problems else Exit.OK)
 
 

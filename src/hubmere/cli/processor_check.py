@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from hubmere.cli.commands.resources.arm import (
+from hubmere.cli.arm.client import (
     DEFAULT_RESOURCE_GROUP,
     DEFAULT_SUBSCRIPTION,
     NAMESPACES,
     PROCESSORS,
     Arm,
 )
-from hubmere.cli.commands.target import NodeFlags, find_node
+from hubmere.cli.target.node import NodeFlags, find_node
 
 
 def check_processors(data: Path) -> Iterator[tuple[str, str]]:

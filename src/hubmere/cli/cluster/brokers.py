@@ -9,13 +9,13 @@ import secrets
 import socket
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from hubmere.capture.java import CannotRun, find_java
+from hubmere.cli.cluster.free_ports import free_ports
 
 # The variable that names the folder of the jars, and the folder that `make kafka-jars` uses.
 JARS_VARIABLE: Final = "HUBMERE_KAFKA_JARS"
@@ -221,12 +221,3 @@ def _await(broker: LocalBroker) -> None:
             return
     tail = broker.log.read_bytes()[-_LOG_TAIL:].decode("utf-8", "replace")
     raise BrokersFailed(f"the Kafka broker {broker.id} did not start:\n{tail}")
-
-
-def free_ports(count: int) -> list[int]:
-    """Free TCP ports."""
-    with ExitStack() as stack:
-        servers: Iterable[socket.socket] = [
-            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
-        ]
-        return [int(server.getsockname()[1]) for server in servers]

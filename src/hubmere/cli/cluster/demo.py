@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from hubmere.cli.cluster.balancer import Balancer, Health
-from hubmere.cli.cluster.brokers import BrokersFailed, LocalBrokers, free_ports
+from hubmere.cli.cluster.brokers import BrokersFailed, LocalBrokers
+from hubmere.cli.cluster.free_ports import free_ports
 from hubmere.cli.exit_codes import CommandFailed, Exit
 
 _SERVICES: Final = ("amqp", "amqps", "kafka", "kafkas", "http", "https")
@@ -30,12 +31,13 @@ _LOG_TAIL: Final = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The options of the demo; without `data`, a temporary folder is used."""
+    """The options of the demo; without `data`, a temporary folder is used. `gateway_options` are for each gateway."""
 
     gateways: int = 3
     brokers: int = 3
     data: Path | None = None
     ready_file: Path | None = None
+    gateway_options: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -106,6 +108,10 @@ def _start_gateway(plan: Plan, folder: Path, number: int, brokers: LocalBrokers,
         *(f"--advertised-listeners={name}://localhost:{port}" for name, port in ports.items()),
         f"--ready-file={ready_file}",
         *(f"--{name}-port=0" for name in _SERVICES),
+        # All gateways of the demo are on this machine: each can take over the capture job.
+        f"--capture-folder={folder.absolute() / 'capture' / 'files'}",
+        f"--capture-checkpoint-dir={folder.absolute() / 'capture' / 'checkpoints'}",
+        *plan.gateway_options,
     ]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HUBMERE_")}
     with log.open("ab") as output:

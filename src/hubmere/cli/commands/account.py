@@ -14,11 +14,11 @@ from urllib.parse import urlencode, urlsplit
 
 import typer
 
-from hubmere.cli.commands.http import TIMEOUT_S
-from hubmere.cli.commands.resources.arm import DEFAULT_SUBSCRIPTION, Json
-from hubmere.cli.commands.resources.verbs import NODE_OPTIONS, AzCommand, a_group, option, take_node, with_signature
-from hubmere.cli.commands.results import Output, render
+from hubmere.cli.arm.client import DEFAULT_SUBSCRIPTION, Json
+from hubmere.cli.arm.verbs import NODE_OPTIONS, AzCommand, a_group, option, take_node, with_signature
 from hubmere.cli.exit_codes import CommandFailed, Exit
+from hubmere.cli.output.results import Output, render
+from hubmere.cli.target.http import TIMEOUT_S
 from hubmere.client.http import HttpClient, HttpUnreachable
 
 _DEFAULT_RESOURCE = "https://eventhubs.azure.net"

@@ -1,6 +1,6 @@
 """`hubmere audit`: the latest management actions of a node: who did what, from where, and the outcome."""
 
-from hubmere.cli.commands.resources.verbs import Verb, a_group, add, list_
+from hubmere.cli.arm.verbs import Verb, a_group, add, list_
 
 _COLUMNS = (
     ("Time", "properties.time"),

@@ -6,10 +6,10 @@ The settings are a part of the hub's description. The state is a separate, read-
 import time
 
 from hubmere.broker import JobState
+from hubmere.cli.arm.client import Arm, Json, Resource, merge
+from hubmere.cli.arm.steps import HUB, IN_NAMESPACE
+from hubmere.cli.arm.verbs import SWITCH, Field, Switch, Verb, a_group, add
 from hubmere.cli.commands.capture_jobs import add_jobs
-from hubmere.cli.commands.resources.arm import Arm, Json, Resource, merge
-from hubmere.cli.commands.resources.steps import HUB, IN_NAMESPACE
-from hubmere.cli.commands.resources.verbs import SWITCH, Field, Switch, Verb, a_group, add
 from hubmere.cli.exit_codes import CommandFailed, Exit
 from hubmere.model.entity import CaptureEncoding
 
@@ -74,6 +74,13 @@ FIELDS = (
         type=Switch,
         metavar=SWITCH,
         help="Write no file for a window without events.",
+    ),
+    Field(
+        flags=("--cold-reads",),
+        path=(*_PATH, "coldReads"),
+        type=Switch,
+        metavar=SWITCH,
+        help="Give readers the events that only captured files still hold.",
     ),
 )
 ENABLE = Field(
@@ -154,6 +161,8 @@ _PARTITION_COLUMNS = (
     ("LagEvents", "lagEvents"),
     ("BacklogBytes", "backlogBytes"),
     ("HeldBytes", "heldBytes"),
+    ("ColdBegin", "coldBegin"),
+    ("ColdGap", "coldGap"),
     ("LastFile", "lastFile.name"),
 )
 add(

@@ -10,22 +10,23 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from hubmere.capture.java import CannotRun, find_java, require_pyspark
-from hubmere.cli.commands.http import NodeHttp
-from hubmere.cli.commands.resources.arm import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION, Arm
-from hubmere.cli.commands.resources.verbs import NODE_OPTIONS, AzCommand, option, take_node, with_signature
-from hubmere.cli.commands.results import Output, render
-from hubmere.cli.commands.target import TOKEN_VARIABLE, BearerToken, NodeTarget
+from hubmere.cli.arm.client import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION, Arm
+from hubmere.cli.arm.verbs import NODE_OPTIONS, AzCommand, option, take_node, with_signature
+from hubmere.cli.commands.events.counting import open_counter
 from hubmere.cli.exit_codes import CommandFailed, Exit
-from hubmere.model.capture import PLAN_PATH
+from hubmere.cli.output.results import Output, render
+from hubmere.cli.target.http import NodeHttp
+from hubmere.cli.target.node import TOKEN_VARIABLE, BearerToken, NodeTarget
+from hubmere.model.capture.targets import PLAN_PATH
 from hubmere.model.extras import install_command
 
 if TYPE_CHECKING:
@@ -51,18 +52,6 @@ _DEFAULT_MASTER: Final = "local[*,4]"
 
 
 # --- verify ----------------------------------------------------------------------------------------------------------
-
-
-class _Bar(Protocol):
-    def advance(self, count: int) -> None:
-        """Add to the number of compared events."""
-
-
-class _NoBar:
-    """Stands in for the progress bar when standard error is no terminal."""
-
-    def advance(self, count: int) -> None:
-        """Do nothing."""
 
 
 def _verify(given: dict[str, Any]) -> None:
@@ -103,18 +92,10 @@ def _proof(hub: "HubPlan") -> "Proof":
     from hubmere.pipeline.capture.verify import verify
 
     try:
-        with _bar() as bar:
+        with open_counter(None) as bar:
             return verify(hub, bar.advance)
     except (ClientFailure, DestinationFailed) as failure:
         raise CommandFailed(Exit.FAILED, str(failure)) from None
-
-
-def _bar() -> AbstractContextManager[_Bar]:
-    if not sys.stderr.isatty():
-        return nullcontext(_NoBar())
-    from hubmere.cli.commands.events.progress import RateBar
-
-    return RateBar(None)
 
 
 def _shape(proof: "Proof") -> dict[str, Any]:

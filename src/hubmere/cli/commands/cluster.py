@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from hubmere.cli.commands.resources.verbs import AzCommand, a_group, option, with_signature
+from hubmere.cli.arm.verbs import AzCommand, a_group, option, with_signature
 from hubmere.cli.exit_codes import CommandFailed, Exit
 
 
@@ -18,6 +18,7 @@ def _demo(given: dict[str, Any]) -> None:
             brokers=given["brokers"],
             data=given["data"],
             ready_file=given["ready_file"],
+            gateway_options=() if given["tier"] is None else (f"--as={given['tier']}",),
         )
     )
 
@@ -47,6 +48,13 @@ _DEMO_OPTIONS = (
         "--data",
         metavar="FOLDER",
         help="Folder for the brokers' data. Default: a temporary folder.",
+    ),
+    option(
+        "tier",
+        str | None,
+        "--as",
+        metavar="TIER",
+        help="Limits of a tier, as of `hubmere up`: standard, for example. Default: no limits.",
     ),
     option(
         "ready_file", Path | None, "--ready-file", metavar="PATH", help="JSON file, written when all parts are ready."

@@ -11,9 +11,9 @@ from contextlib import closing
 
 import typer
 
-from hubmere.cli.commands.resources.arm import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION, Arm
-from hubmere.cli.commands.target import NodeFlags, find_node
+from hubmere.cli.arm.client import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION, Arm
 from hubmere.cli.exit_codes import CommandFailed
+from hubmere.cli.target.node import NodeFlags, find_node
 from hubmere.settings import BadSettings
 
 # A shell that hangs on TAB is worse than one that offers nothing.

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from hubmere.cli.commands.resources.verbs import AzCommand, a_group, option, with_signature
+from hubmere.cli.arm.verbs import AzCommand, a_group, option, with_signature
 
 
 def _demo(given: dict[str, Any]) -> None:
@@ -15,6 +15,7 @@ def _demo(given: dict[str, Any]) -> None:
             events_per_second=given["rate"],
             duration_s=given["duration"],
             is_captured=given["capture"],
+            has_pipeline=given["pipeline"],
             data=given["data"],
         )
     )
@@ -26,9 +27,16 @@ _OPTIONS = (
     option("rate", float, "--rate", default=60.0, min=1.0, metavar="N", help="Events per second. Default: 60."),
     option("duration", float | None, "--duration", metavar="SECONDS", help="When to end. Default: at Ctrl-C."),
     option("capture", bool, "--capture/--no-capture", default=True, help="Write the events to files with Capture."),
+    option(
+        "pipeline",
+        bool | None,
+        "--pipeline/--no-pipeline",
+        help="Run the project of `hubmere pipeline init`. Default: if Spark is installed.",
+    ),
     option("data", Path | None, "--data", metavar="FOLDER", help="Data folder to keep. Default: a temporary folder."),
 )
-_HELP = """Start a node with simulated devices that publish over AMQP, Kafka and HTTPS, two readers and Capture. Ctrl-C
-ends everything; the data is deleted unless --data is given.
+_HELP = """Start a node with simulated devices that publish over AMQP, Kafka and HTTPS, two readers, Capture and a
+Spark pipeline that publishes results to a second hub. Ctrl-C ends everything; the data is deleted unless --data is
+given.
 """
 app.command("demo", help=_HELP, cls=AzCommand)(with_signature(_demo, _OPTIONS))

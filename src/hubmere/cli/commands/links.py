@@ -1,8 +1,8 @@
 """`hubmere links`: lists the open connections of a node, and closes one."""
 
-from hubmere.cli.commands.resources.arm import Arm, Json, Resource
-from hubmere.cli.commands.resources.steps import IN_NAMESPACE
-from hubmere.cli.commands.resources.verbs import Step, Verb, a_group, add, list_
+from hubmere.cli.arm.client import Arm, Json, Resource
+from hubmere.cli.arm.steps import IN_NAMESPACE
+from hubmere.cli.arm.verbs import Step, Verb, a_group, add, list_
 
 _KIND = "connections"
 _CONNECTION = Step(kind=_KIND, flags=("--name", "-n"), help="Number of the connection, as `list` shows it.")

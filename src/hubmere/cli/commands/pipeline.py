@@ -1,8 +1,9 @@
-"""`hubmere pipeline`: creates and runs a project of Spark Declarative Pipelines that uses the hubs of a node.
+"""`hubmere pipeline`: creates and runs a project that takes events from hub to tables and back to a hub, with Spark.
 
-A thin wrapper of `spark-pipelines`. `init` copies a sample project that runs unchanged. `run` sets the address of the
-node (`EVENTHUBS_CONNECTION_STRING` and related variables) and passes all further arguments on. Missing requirements are
-reported in one line before a JVM is started. Imports neither Spark nor the node.
+`init` copies a sample project that runs unchanged: Structured Streaming with tests, or Spark Declarative Pipelines.
+`run` sets the address of the node (`EVENTHUBS_CONNECTION_STRING` and related variables), starts the project's `job.py`
+or `spark-pipelines`, and passes all further arguments on. Missing requirements are reported in one line before a JVM
+is started. Imports neither Spark nor the node.
 """
 
 import os
@@ -18,26 +19,34 @@ from typing import Annotated
 import typer
 
 from hubmere.capture.java import CannotRun, find_java
-from hubmere.cli.commands.resources.verbs import a_group
-from hubmere.cli.commands.target import ready_node
+from hubmere.cli.arm.verbs import a_group
 from hubmere.cli.exit_codes import CommandFailed, Exit
+from hubmere.cli.target.node import ready_node
 from hubmere.model.extras import install_command
 from hubmere.settings import load
 
+# The files by which a project is recognized: Structured Streaming, and Spark Declarative Pipelines.
+SETTINGS = "pipeline.toml"
 SPEC = "spark-pipeline.yml"
+STREAMING, DECLARATIVE = "streaming", "declarative"
 STORAGE = "storage"
-# The storage folder of the sample project; a new project gets its own.
+# What a new project has in place of these texts of the sample: its own storage, its folder and this Python.
 SAMPLE_STORAGE = "file:/tmp/telemetry-pipeline"
+SAMPLE_FOLDER, SAMPLE_PYTHON = "PROJECT", "PYTHON"
+_SCHEDULE = "schedule/"
 
 # The variables from which the Spark source takes the address when a query has none (`pipeline/options.py`).
 _CONNECTION, _ENDPOINT, _CA_FILE = "EVENTHUBS_CONNECTION_STRING", "EVENTHUBS_ENDPOINT", "EVENTHUBS_CA_FILE"
-# Packages that Spark Connect, and so `spark-pipelines`, needs: the names to import.
+# Packages that Spark Connect, and so `spark-pipelines`, needs: the names to import. And those of the other project.
 _PACKAGES = ("grpc", "grpc_status", "pandas", "pyarrow", "yaml", "zstandard")
+# The Python of Spark's processes, unless the user has chosen one.
+_PYTHON = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+_STREAMING_PACKAGES = ("deltalake", "pyarrow")
 # Later runs find the tables of earlier ones only in a persistent catalog: Derby, which is in Spark's own jars. It is a
 # static setting, so it cannot be in the project's file.
 _CATALOG = ("--conf", "spark.sql.catalogImplementation=hive")
 
-app = a_group("Pipelines: Spark Declarative Pipelines from hub to hub.")
+app = a_group("Pipelines: projects for Spark, from a hub to tables and to another hub.")
 
 
 # --- init ------------------------------------------------------------------------------------------------------------
@@ -51,25 +60,31 @@ def init(
             metavar="[DIR]", help="Folder of the project; it is created if it does not exist.", show_default=False
         ),
     ] = Path("telemetry"),
+    declarative: Annotated[
+        bool, typer.Option("--declarative", help="A project of Spark Declarative Pipelines instead.")
+    ] = False,
 ) -> None:
-    """Create a project: it writes the events of a hub to tables, minute by minute, and results back to a hub."""
+    """Create a project: it writes the events of a hub to tables, and results minute by minute to another hub."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise CommandFailed(Exit.FAILED, f"{folder} already exists and is not empty")
-    storage = folder.resolve() / STORAGE
-    storage.mkdir(parents=True)
-    for place, text in sample_files():
+    for place, text in project_files(folder, DECLARATIVE if declarative else STREAMING):
         path = folder / place
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text.replace(SAMPLE_STORAGE, storage.as_uri()), encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
         typer.echo(path)
     typer.echo("\nIt reads the hub 'telemetry' and writes 'telemetry-minutes'. Next:")
     typer.echo("  hubmere eventhub create --name telemetry && hubmere eventhub create --name telemetry-minutes")
     typer.echo(f"  hubmere pipeline run --project {folder}")
 
 
-def sample_files() -> Iterator[tuple[str, str]]:
-    """The files of the sample project, by their paths."""
-    yield from _texts(files("hubmere.pipeline") / "project", "")
+def project_files(folder: Path, kind: str) -> Iterator[tuple[str, str]]:
+    """The files of a new project in a folder, by their paths; also creates the storage of a declarative one."""
+    if kind == DECLARATIVE:
+        (folder.resolve() / STORAGE).mkdir(parents=True)
+    for place, text in _texts(files("hubmere.pipeline") / "project" / kind, ""):
+        if place.startswith(_SCHEDULE):
+            text = text.replace(SAMPLE_FOLDER, str(folder.resolve())).replace(SAMPLE_PYTHON, sys.executable)
+        yield place, text.replace(SAMPLE_STORAGE, (folder.resolve() / STORAGE).as_uri())
 
 
 def _texts(folder: Traversable, place: str) -> Iterator[tuple[str, str]]:
@@ -100,36 +115,56 @@ def run(
 ) -> None:
     """Update every table of a project, then end.
 
-    Further arguments go to `spark-pipelines`, such as --full-refresh-all, --master and --conf. The node is the one on
-    this machine, or the one that EVENTHUBS_CONNECTION_STRING names.
+    Further arguments go to the project's job.py (--continuous, --reset STEP) or to `spark-pipelines`
+    (--full-refresh-all, --master, --conf). The node is the one on this machine, or the one that
+    EVENTHUBS_CONNECTION_STRING names.
     """
-    spec = project.resolve() / SPEC
-    if not spec.is_file():
+    folder = project.resolve()
+    if (folder / SETTINGS).is_file():
+        if dry:
+            raise CommandFailed(Exit.USAGE, "--dry-run is for declarative projects", "run the project's tests instead")
+        command, environment = streaming_command(context.args), streaming_environment(data, os.environ)
+    elif (folder / SPEC).is_file():
+        # Run in the project's folder: Spark stores its catalog and tables in the current folder.
+        words = ["dry-run" if dry else "run", "--spec", str(folder / SPEC), *_CATALOG, *context.args]
+        command, environment = [_program(), *words], {**_PYTHON, **streaming_environment(data, os.environ)}
+    else:
         raise CommandFailed(
-            Exit.USAGE, f"there is no {SPEC} in {project}", "make a project with `hubmere pipeline init`"
+            Exit.USAGE,
+            f"there is no {SETTINGS} and no {SPEC} in {project}",
+            "make a project with `hubmere pipeline init`",
         )
-    program = _program()
-    environment = {**_environment(data, os.environ), "JAVA_HOME": _java_home(os.environ)}
-    words = ["dry-run" if dry else "run", "--spec", str(spec), *_CATALOG, *context.args]
-    # Run in the project's folder: Spark stores its catalog and tables in the current folder.
-    ended = subprocess.run([program, *words], cwd=spec.parent, env=environment, check=False)  # noqa: S603  found by us
+    ended = subprocess.run(command, cwd=folder, env=environment, check=False)  # noqa: S603  found by us
     if ended.returncode:
-        raise CommandFailed(Exit.FAILED, f"the pipeline failed: spark-pipelines ended with code {ended.returncode}")
+        raise CommandFailed(Exit.FAILED, f"the pipeline failed: {Path(command[0]).name} ended with {ended.returncode}")
+
+
+def streaming_command(arguments: Sequence[str]) -> list[str]:
+    """The command that runs `job.py`; CommandFailed when something that it needs is not installed."""
+    _spark_home()
+    _check_packages(_STREAMING_PACKAGES, "the project needs")
+    return [sys.executable, "job.py", *arguments]
+
+
+def _spark_home() -> Path:
+    spark = find_spec("pyspark")
+    if spark is None or spark.origin is None:
+        raise CommandFailed(Exit.FAILED, "Spark is not installed", f"install it with: {install_command('pipelines')}")
+    return Path(spark.origin).parent
 
 
 def _program() -> str:
     """The path of `spark-pipelines`; CommandFailed when it or one of its dependencies is not installed."""
-    spark = find_spec("pyspark")
-    if spark is None or spark.origin is None:
-        raise CommandFailed(Exit.FAILED, "Spark is not installed", f"install it with: {install_command('pipelines')}")
-    program = Path(spark.origin).parent / "bin" / "spark-pipelines"
+    program = _spark_home() / "bin" / "spark-pipelines"
     if not program.is_file():
         raise CommandFailed(Exit.FAILED, f"the Spark in {program.parents[1]} has no pipelines; 4.1 or newer is needed")
-    if missing := _missing(_PACKAGES):
-        raise CommandFailed(
-            Exit.FAILED, f"Spark's pipelines need {', '.join(missing)}", f"install with: {install_command('pipelines')}"
-        )
+    _check_packages(_PACKAGES, "Spark's pipelines need")
     return str(program)
+
+
+def _check_packages(packages: Sequence[str], who: str) -> None:
+    if missing := _missing(packages):
+        raise CommandFailed(Exit.FAILED, f"{who} {', '.join(missing)}", f"install with: {install_command('pipelines')}")
 
 
 def _missing(packages: Sequence[str]) -> list[str]:
@@ -145,12 +180,25 @@ def _java_home(environ: Mapping[str, str]) -> str:
     return str(Path(java).resolve().parents[1])
 
 
+def streaming_environment(data: Path | None, environ: Mapping[str, str]) -> dict[str, str]:
+    """Environment of a project: the address of the node, and Java; CommandFailed when one of these is missing.
+
+    `job.py` chooses the Python of Spark's processes itself.
+    """
+    return {**_environment(data, environ), "JAVA_HOME": _java_home(environ)}
+
+
+def check_requirements(environ: Mapping[str, str]) -> None:
+    """Raise CommandFailed when something that a streaming project needs is not installed."""
+    streaming_command(())
+    _java_home(environ)
+
+
 def _environment(data: Path | None, environ: Mapping[str, str]) -> dict[str, str]:
-    """Environment of Spark: its Python, and the address of the node unless the user has set it."""
-    found = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, **environ}
+    """Environment with the address of the node, unless the user has set it."""
     if data is None and environ.get(_CONNECTION):
-        return found
-    return found | _place_of_node(load({"data": data}, environ).data)
+        return dict(environ)
+    return {**environ} | _place_of_node(load({"data": data}, environ).data)
 
 
 def _place_of_node(data: Path) -> dict[str, str]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import typer
 
-from hubmere.cli.commands.http import NodeHttp, Refused
-from hubmere.cli.commands.resources.verbs import NODE_OPTIONS, AzCommand, a_group, option, take_node, with_signature
+from hubmere.cli.arm.verbs import NODE_OPTIONS, AzCommand, a_group, option, take_node, with_signature
 from hubmere.cli.exit_codes import CommandFailed, Exit
+from hubmere.cli.target.http import NodeHttp, Refused
 
 _LINK_PATH = "/portal/sign-in-link"
 _UNAUTHORIZED = 401

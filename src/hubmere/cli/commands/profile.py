@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hubmere.cli.commands.profiles import Profile, Profiles
-from hubmere.cli.commands.resources.verbs import (
+from hubmere.cli.arm.verbs import (
     NODE_OPTIONS,
     RESULT_OPTIONS,
     AzCommand,
@@ -16,9 +15,10 @@ from hubmere.cli.commands.resources.verbs import (
     option,
     with_signature,
 )
-from hubmere.cli.commands.results import render
-from hubmere.cli.commands.target import TOKEN_VARIABLE, NodeFlags, check_flags
 from hubmere.cli.exit_codes import CommandFailed, Exit
+from hubmere.cli.output.results import render
+from hubmere.cli.target.node import TOKEN_VARIABLE, NodeFlags, check_flags
+from hubmere.cli.target.profiles import Profile, Profiles
 
 _COLUMNS = (("Name", "name"), ("Node", "node"), ("InUse", "inUse"))
 

@@ -8,9 +8,7 @@ from typing import Any
 
 import typer
 
-from hubmere.cli.commands.colours import has_colours, paint
-from hubmere.cli.commands.http import NodeHttp
-from hubmere.cli.commands.resources.verbs import (
+from hubmere.cli.arm.verbs import (
     NODE_OPTIONS,
     RESULT_OPTIONS,
     AzCommand,
@@ -18,9 +16,11 @@ from hubmere.cli.commands.resources.verbs import (
     take_node,
     with_signature,
 )
-from hubmere.cli.commands.results import Output, default_output, render
-from hubmere.cli.commands.tables import resource_table
-from hubmere.cli.commands.target import NodeTarget
+from hubmere.cli.output.colours import has_colours, paint
+from hubmere.cli.output.results import Output, default_output, render
+from hubmere.cli.output.tables import resource_table
+from hubmere.cli.target.http import NodeHttp
+from hubmere.cli.target.node import NodeTarget
 
 Json = dict[str, Any]
 

@@ -1,1 +1,1 @@
-"""The demo: a node with simulated devices on three protocols, readers and Capture."""
+"""The demo: a node with simulated devices on three protocols, readers, Capture and a pipeline."""

@@ -4,9 +4,12 @@ import json
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 # A reading changes by at most this share of the distance to the bound, so that it varies and stays inside.
 _STEP = 0.08
+# A sensor fails once in so many readings: a pipeline has to expect that.
+_READINGS_PER_FAILURE = 40
 _SITES = ("harbour", "mill", "depot", "quarry")
 
 
@@ -38,8 +41,12 @@ class Device:
         for each in QUANTITIES:
             towards = each.high if self._random.random() < 0.5 else each.low
             self._now[each.name] += (towards - self._now[each.name]) * _STEP * self._random.random()
-        reading = {"device": self.name, "site": self.site, "number": self._count, "at": now_ms}
-        return json.dumps(reading | {name: round(value, 3) for name, value in self._now.items()}).encode()
+        time = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        reading = {"device": self.name, "site": self.site, "number": self._count, "time": time}
+        measured: dict[str, float | None] = {name: round(value, 3) for name, value in self._now.items()}
+        if self._count % _READINGS_PER_FAILURE == 0:
+            measured[QUANTITIES[0].name] = None
+        return json.dumps(reading | measured).encode()
 
 
 def fleet(count: int) -> Iterator[Device]:

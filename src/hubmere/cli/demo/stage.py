@@ -2,7 +2,9 @@
 unless a data folder was given. Ends after a given time, or on Ctrl-C.
 """
 
+import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -13,7 +15,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from hubmere.cli.commands.resources.arm import (
+from hubmere.cli.arm.client import (
     DEFAULT_RESOURCE_GROUP,
     DEFAULT_SUBSCRIPTION,
     HUBS,
@@ -21,10 +23,12 @@ from hubmere.cli.commands.resources.arm import (
     Arm,
     merge,
 )
-from hubmere.cli.commands.target import BearerToken, NodeTarget
+from hubmere.cli.commands.pipeline import check_requirements
 from hubmere.cli.demo.devices import Device, fleet
+from hubmere.cli.demo.pipeline import RESULT_HUB, RESULT_PARTITIONS, STEPS, Pipeline
 from hubmere.cli.demo.workers import AmqpPublisher, AmqpReader, HttpsPublisher, KafkaPublisher, KafkaReader, Worker
 from hubmere.cli.exit_codes import CommandFailed, Exit
+from hubmere.cli.target.node import BearerToken, NodeTarget
 from hubmere.node.ready import Ready
 from hubmere.settings import HubSetting
 from hubmere.testing import Node, NodeFailed
@@ -50,30 +54,62 @@ class Plan:
     events_per_second: float = 60.0
     duration_s: float | None = None
     is_captured: bool = True
+    # None: if Spark is installed.
+    has_pipeline: bool | None = None
     data: Path | None = None
 
 
 def run(plan: Plan) -> None:
     """Run the demo; raises CommandFailed when the node does not start."""
-    hubs = [HubSetting(name=HUB, partition_count=_PARTITIONS, consumer_groups=(DASHBOARD,))]
+    why_no_pipeline = _why_no_pipeline(plan)
+    hubs = [
+        HubSetting(name=HUB, partition_count=_PARTITIONS, consumer_groups=(DASHBOARD, *STEPS)),
+        HubSetting(name=RESULT_HUB, partition_count=RESULT_PARTITIONS),
+    ]
     try:
-        with Node(hubs=hubs, data=plan.data) as node:
-            _say(node.ready, plan)
+        with Node(hubs=hubs, data=plan.data) as node, _project_folder(plan) as folder:
+            _say(node.ready, plan, why_no_pipeline or str(folder))
             if plan.is_captured:
                 capture(node.ready)
-            with _working(_workers(node.ready, plan)) as workers, suppress(KeyboardInterrupt):
+            workers = _workers(node.ready, plan)
+            if why_no_pipeline is None:
+                workers.append(Pipeline(f"pipeline to {RESULT_HUB}", node.ready, HUB, folder))
+            with _working(workers), suppress(KeyboardInterrupt):
                 _watch(workers, plan.duration_s)
             _print_totals(workers)
     except NodeFailed as failed:
         raise CommandFailed(Exit.FAILED, str(failed)) from failed
 
 
-def _say(ready: Ready, plan: Plan) -> None:
+def _why_no_pipeline(plan: Plan) -> str | None:
+    """Why the demo runs no pipeline; None if it runs one. CommandFailed if it was asked for and cannot run."""
+    if plan.has_pipeline is False:
+        return "none, as asked"
+    try:
+        check_requirements(os.environ)
+    except CommandFailed as missing:
+        if plan.has_pipeline:
+            raise
+        return f"none: {'; '.join(missing.lines)}"
+    return None
+
+
+@contextmanager
+def _project_folder(plan: Plan) -> Iterator[Path]:
+    """The folder of the pipeline's project: inside the data folder if that is kept."""
+    if plan.data is not None:
+        yield plan.data.resolve() / "demo-pipeline"
+        return
+    with tempfile.TemporaryDirectory(prefix="hubmere-demo-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+def _say(ready: Ready, plan: Plan, pipeline: str) -> None:
     console = Console()
     console.print("A node runs, with devices that publish and readers that read.", highlight=False)
     for name, value in (
         ("portal", ready.portal), ("connection string", ready.emulator_connection_string), ("Kafka", ready.kafka),
-        ("data", ready.data),
+        ("data", ready.data), ("pipeline", pipeline),
     ):  # fmt: skip
         console.print(f"  {name:<18}{value}", highlight=False, soft_wrap=True)
     console.print("Ctrl-C ends it." if plan.duration_s is None else f"It ends after {plan.duration_s:g} s.")

@@ -12,16 +12,16 @@ from collections.abc import Sequence
 from contextlib import closing
 from http import HTTPStatus
 
-from hubmere.cli.commands.target import RuleKey
 from hubmere.cli.demo.devices import Device
+from hubmere.cli.target.node import RuleKey
 from hubmere.client.amqp import AmqpPeer
 from hubmere.client.connection import Account, Client, KafkaAddress
 from hubmere.client.consumer import HubReader
 from hubmere.client.failures import ClientFailure
 from hubmere.client.http import HttpClient, HttpUnreachable
 from hubmere.client.producer import HubProducer, Record, encode_batch, producer_id_of
-from hubmere.model.connection_string import ConnectionString
 from hubmere.model.keys import partition_of_key
+from hubmere.model.security.connection_string import ConnectionString
 from hubmere.node.ready import Ready
 from hubmere.records.header import read_header
 from hubmere.wire.kafka.messages.offsets import OffsetCommitPartition, OffsetCommitRequest, OffsetCommitTopic

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from hubmere.cli.commands.colours import paint
 from hubmere.cli.exit_codes import CommandFailed, Exit
+from hubmere.cli.output.colours import paint
 
 Json = dict[str, Any]
 Write = Callable[[Json], bytes]

@@ -12,9 +12,7 @@ from urllib.parse import quote
 
 import typer
 
-from hubmere.cli.commands.completion import Level, completer
-from hubmere.cli.commands.http import NodeHttp, Refused
-from hubmere.cli.commands.resources.arm import (
+from hubmere.cli.arm.client import (
     DEFAULT_RESOURCE_GROUP,
     DEFAULT_SUBSCRIPTION,
     GROUPS,
@@ -22,9 +20,11 @@ from hubmere.cli.commands.resources.arm import (
     NAMESPACES,
     Arm,
 )
-from hubmere.cli.commands.resources.verbs import option
-from hubmere.cli.commands.target import NodeTarget
+from hubmere.cli.arm.verbs import option
+from hubmere.cli.commands.completion import Level, completer
 from hubmere.cli.exit_codes import CommandFailed, Exit
+from hubmere.cli.target.http import NodeHttp, Refused
+from hubmere.cli.target.node import NodeTarget
 from hubmere.client.http import HttpResponse
 
 _NOT_FOUND = 404

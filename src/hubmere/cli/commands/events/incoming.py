@@ -14,8 +14,8 @@ from typing import Any
 from urllib.parse import quote
 
 from hubmere.cli.commands.events.hub_client import HubClient
-from hubmere.cli.commands.http import Refused, Unreachable
 from hubmere.cli.exit_codes import CommandFailed
+from hubmere.cli.target.http import Refused, Unreachable
 
 Json = dict[str, Any]
 

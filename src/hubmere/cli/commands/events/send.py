@@ -8,18 +8,15 @@ import inspect
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Protocol
+from typing import Annotated, Any, BinaryIO
 from urllib.parse import quote
 
 import typer
 
-from hubmere.cli.commands.events.hub_client import HUB_ARGUMENT, NAMESPACE_OPTION, HubClient, hub_of
-from hubmere.cli.commands.events.outgoing import Outgoing, Publication, Publications, events_of, lines
-from hubmere.cli.commands.http import Refused
-from hubmere.cli.commands.resources.verbs import (
+from hubmere.cli.arm.verbs import (
     NODE_OPTIONS,
     AzCommand,
     a_group,
@@ -28,7 +25,11 @@ from hubmere.cli.commands.resources.verbs import (
     take_node,
     with_signature,
 )
+from hubmere.cli.commands.events.counting import EventCounter, open_counter
+from hubmere.cli.commands.events.hub_client import HUB_ARGUMENT, NAMESPACE_OPTION, HubClient, hub_of
+from hubmere.cli.commands.events.outgoing import Outgoing, Publication, Publications, events_of, lines
 from hubmere.cli.exit_codes import CommandFailed, Exit
+from hubmere.cli.target.http import Refused
 
 _STANDARD_INPUT = "-"
 _PAUSE_S = 1.0
@@ -38,22 +39,10 @@ _PATIENCE_S = 120.0
 _COPIES = 500
 
 
-class _Bar(Protocol):
-    """Interface of the progress bar."""
-
-    def advance(self, count: int) -> None:
-        """Add to the number of acknowledged events."""
-
-
-class _NoBar:
-    def advance(self, count: int) -> None:
-        """Do nothing: standard error is no terminal."""
-
-
 class _Sender:
     """Sends events and counts what was acknowledged."""
 
-    def __init__(self, client: HubClient, partition_id: str | None, bar: _Bar) -> None:
+    def __init__(self, client: HubClient, partition_id: str | None, bar: EventCounter) -> None:
         self._client, self._bar = client, bar
         self._below = "/messages" if partition_id is None else f"/partitions/{quote(partition_id, safe='')}/messages"
         self.acknowledged = 0
@@ -93,7 +82,7 @@ def _send(given: dict[str, Any]) -> None:
     if key is not None and partition_id is not None:
         raise CommandFailed(Exit.USAGE, "give either --partition-key or --partition-id")
     portions, total = _source(given)
-    with closing(client), _bar(total, is_bulk=total != 1) as bar:
+    with closing(client), open_counter(total, is_shown=total != 1) as bar:
         sender = _Sender(client, partition_id, bar)
         try:
             sender.send(_with_properties(portions, pairs(given["properties"] or ())))
@@ -161,18 +150,6 @@ def _with_properties(portions: Iterator[list[Outgoing]], common: dict[str, str])
     if not common:
         return portions
     return ([replace(one, properties={**common, **one.properties}) for one in portion] for portion in portions)
-
-
-# --- how far it is ---------------------------------------------------------------------------------------------------
-
-
-def _bar(total: int | None, *, is_bulk: bool) -> AbstractContextManager[_Bar]:
-    """A progress bar with the rate, if standard error is a terminal."""
-    if not is_bulk or not sys.stderr.isatty():
-        return nullcontext(_NoBar())
-    from hubmere.cli.commands.events.progress import RateBar
-
-    return RateBar(total)
 
 
 app = a_group("Send events.")

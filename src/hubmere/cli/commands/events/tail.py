@@ -9,7 +9,7 @@ from enum import StrEnum
 from itertools import chain, islice
 from typing import Any
 
-from hubmere.cli.commands.colours import has_colours
+from hubmere.cli.arm.verbs import NODE_OPTIONS, AzCommand, a_group, option, take_node, with_signature
 from hubmere.cli.commands.events.formats import (
     Json,
     Write,
@@ -22,8 +22,8 @@ from hubmere.cli.commands.events.formats import (
 )
 from hubmere.cli.commands.events.hub_client import HUB_ARGUMENT, NAMESPACE_OPTION, hub_of
 from hubmere.cli.commands.events.incoming import Incoming
-from hubmere.cli.commands.resources.verbs import NODE_OPTIONS, AzCommand, a_group, option, take_node, with_signature
 from hubmere.cli.exit_codes import CommandFailed, Exit
+from hubmere.cli.output.colours import has_colours
 from hubmere.model.clock import SystemClock
 from hubmere.model.names import DEFAULT_GROUP
 

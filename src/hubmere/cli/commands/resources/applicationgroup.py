@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import typer
 
-from hubmere.cli.commands.resources.arm import APPLICATION_GROUPS, Arm, Json, Resource, merge
-from hubmere.cli.commands.resources.steps import APPLICATION_GROUP, IN_NAMESPACE
-from hubmere.cli.commands.resources.verbs import (
+from hubmere.cli.arm.client import APPLICATION_GROUPS, Arm, Json, Resource, merge
+from hubmere.cli.arm.steps import APPLICATION_GROUP, IN_NAMESPACE
+from hubmere.cli.arm.verbs import (
     SWITCH,
     Field,
     Switch,

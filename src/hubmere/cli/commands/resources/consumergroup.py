@@ -2,9 +2,9 @@
 
 import typer
 
-from hubmere.cli.commands.resources.arm import GROUPS, Arm, Json, Resource, merge
-from hubmere.cli.commands.resources.steps import GROUP, IN_HUB, IN_NAMESPACE
-from hubmere.cli.commands.resources.verbs import Field, Verb, a_group, add, delete, list_, put, show
+from hubmere.cli.arm.client import GROUPS, Arm, Json, Resource, merge
+from hubmere.cli.arm.steps import GROUP, IN_HUB, IN_NAMESPACE
+from hubmere.cli.arm.verbs import Field, Verb, a_group, add, delete, list_, put, show
 
 _AT = (IN_NAMESPACE, IN_HUB, GROUP)
 _FIELDS = (

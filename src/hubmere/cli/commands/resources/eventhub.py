@@ -1,11 +1,11 @@
 """`hubmere eventhub`: event hubs, their authorization rules and their consumer groups."""
 
+from hubmere.cli.arm.client import HUBS, Arm, Json, Resource, merge
+from hubmere.cli.arm.steps import HUB, IN_HUB, IN_NAMESPACE
+from hubmere.cli.arm.verbs import Field, Verb, a_group, add, delete, list_, put, show, some_of
 from hubmere.cli.commands import capture
-from hubmere.cli.commands.resources.arm import HUBS, Arm, Json, Resource, merge
 from hubmere.cli.commands.resources.consumergroup import groups_group
 from hubmere.cli.commands.resources.rules import rules_group
-from hubmere.cli.commands.resources.steps import HUB, IN_HUB, IN_NAMESPACE
-from hubmere.cli.commands.resources.verbs import Field, Verb, a_group, add, delete, list_, put, show, some_of
 from hubmere.model.entity import CleanupPolicy, Status, TimestampType
 
 _RETENTION = ("properties", "retentionDescription")

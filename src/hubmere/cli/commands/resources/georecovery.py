@@ -1,11 +1,11 @@
 """`hubmere georecovery-alias`: one alias for two namespaces; a failover moves it to the secondary."""
 
-from hubmere.cli.commands.http import Refused
-from hubmere.cli.commands.resources.arm import ALIASES, NAMESPACES, Arm, Json, Resource
+from hubmere.cli.arm.client import ALIASES, NAMESPACES, Arm, Json, Resource
+from hubmere.cli.arm.steps import ALIAS, IN_NAMESPACE
+from hubmere.cli.arm.verbs import Field, Verb, a_group, add, delete, list_, put, show
+from hubmere.cli.arm.waiting import wait_verb
 from hubmere.cli.commands.resources.rules import rules_group
-from hubmere.cli.commands.resources.steps import ALIAS, IN_NAMESPACE
-from hubmere.cli.commands.resources.verbs import Field, Verb, a_group, add, delete, list_, put, show
-from hubmere.cli.commands.resources.waiting import wait_verb
+from hubmere.cli.target.http import Refused
 
 _AT = (IN_NAMESPACE, ALIAS)
 _IN = (IN_NAMESPACE,)

@@ -4,9 +4,9 @@ import sys
 
 import typer
 
-from hubmere.cli.commands.resources.arm import KAFKA_GROUPS, Arm, Json, Resource
-from hubmere.cli.commands.resources.steps import IN_NAMESPACE
-from hubmere.cli.commands.resources.verbs import (
+from hubmere.cli.arm.client import KAFKA_GROUPS, Arm, Json, Resource
+from hubmere.cli.arm.steps import IN_NAMESPACE
+from hubmere.cli.arm.verbs import (
     SWITCH,
     Field,
     Step,
@@ -19,8 +19,8 @@ from hubmere.cli.commands.resources.verbs import (
     list_,
     show,
 )
-from hubmere.cli.commands.tables import resource_table
 from hubmere.cli.exit_codes import CommandFailed, Exit
+from hubmere.cli.output.tables import resource_table
 
 _GROUP = Step(kind=KAFKA_GROUPS, flags=("--name", "-n"), help="Id of the Kafka group.", is_argument=True)
 _AT = (IN_NAMESPACE, _GROUP)

@@ -5,9 +5,9 @@ Short for `hubmere namespace authorization-rule keys`; keys of a hub's rule are 
 
 from dataclasses import replace
 
+from hubmere.cli.arm.steps import IN_NAMESPACE, RULE
+from hubmere.cli.arm.verbs import a_group, add
 from hubmere.cli.commands.resources.rules import key_verbs
-from hubmere.cli.commands.resources.steps import IN_NAMESPACE, RULE
-from hubmere.cli.commands.resources.verbs import a_group, add
 from hubmere.model.names import ROOT_RULE
 
 _ROOT = replace(

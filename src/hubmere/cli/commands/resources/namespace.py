@@ -1,11 +1,8 @@
 """`hubmere namespace`: namespaces, their authorization rules, network rules and application groups."""
 
-from hubmere.cli.commands.resources.applicationgroup import application_groups_group
-from hubmere.cli.commands.resources.arm import NAMESPACES, Arm, Json, Resource
-from hubmere.cli.commands.resources.network import ACCESS, network_group
-from hubmere.cli.commands.resources.rules import rules_group
-from hubmere.cli.commands.resources.steps import IN_NAMESPACE, NAMED_NAMESPACE, OWN_NAMESPACE
-from hubmere.cli.commands.resources.verbs import (
+from hubmere.cli.arm.client import NAMESPACES, Arm, Json, Resource
+from hubmere.cli.arm.steps import IN_NAMESPACE, NAMED_NAMESPACE, OWN_NAMESPACE
+from hubmere.cli.arm.verbs import (
     SWITCH,
     Field,
     Switch,
@@ -20,7 +17,10 @@ from hubmere.cli.commands.resources.verbs import (
     show,
     some_of,
 )
-from hubmere.cli.commands.resources.waiting import wait_verb
+from hubmere.cli.arm.waiting import wait_verb
+from hubmere.cli.commands.resources.applicationgroup import application_groups_group
+from hubmere.cli.commands.resources.network import ACCESS, network_group
+from hubmere.cli.commands.resources.rules import rules_group
 from hubmere.model.tier import Tier
 
 FIELDS = (

@@ -5,9 +5,9 @@ from typing import Any
 
 import typer
 
-from hubmere.cli.commands.resources.arm import NETWORK, Arm, Json, Resource, merge
-from hubmere.cli.commands.resources.steps import IN_NAMESPACE
-from hubmere.cli.commands.resources.verbs import SWITCH, Field, Switch, Verb, a_group, add, list_, show
+from hubmere.cli.arm.client import NETWORK, Arm, Json, Resource, merge
+from hubmere.cli.arm.steps import IN_NAMESPACE
+from hubmere.cli.arm.verbs import SWITCH, Field, Switch, Verb, a_group, add, list_, show
 from hubmere.cli.exit_codes import CommandFailed, Exit
 from hubmere.model.entity import DefaultAction, PublicNetworkAccess
 

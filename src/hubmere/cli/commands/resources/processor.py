@@ -4,11 +4,11 @@ import sys
 
 import typer
 
-from hubmere.cli.commands.resources.arm import PROCESSORS, Arm, Json, Resource
+from hubmere.cli.arm.client import PROCESSORS, Arm, Json, Resource
+from hubmere.cli.arm.steps import IN_NAMESPACE
+from hubmere.cli.arm.verbs import SWITCH, Field, Switch, Verb, a_group, add, confirm, list_
 from hubmere.cli.commands.resources.kafkagroup import PLANNED_COLUMNS, RESET_TARGETS, parse_target
-from hubmere.cli.commands.resources.steps import IN_NAMESPACE
-from hubmere.cli.commands.resources.verbs import SWITCH, Field, Switch, Verb, a_group, add, confirm, list_
-from hubmere.cli.commands.tables import resource_table
+from hubmere.cli.output.tables import resource_table
 
 _COLUMNS = (
     ("EventHub", "properties.eventHub"),

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import typer
 
-from hubmere.cli.commands.resources.arm import GROUPS, HUBS, NAMESPACES, Arm, Json, Resource
-from hubmere.cli.commands.resources.steps import IN_NAMESPACE
-from hubmere.cli.commands.resources.verbs import Field, Verb, a_group, add
+from hubmere.cli.arm.client import GROUPS, HUBS, NAMESPACES, Arm, Json, Resource
+from hubmere.cli.arm.steps import IN_NAMESPACE
+from hubmere.cli.arm.verbs import Field, Verb, a_group, add
 from hubmere.cli.exit_codes import CommandFailed, Exit
 from hubmere.model.errors import InvalidArgument
-from hubmere.model.roles import ROLES, PrincipalType, Role, find_role
+from hubmere.model.security.roles import ROLES, PrincipalType, Role, find_role
 
 _BELOW: Resource = ("providers", "Microsoft.Authorization", "roleAssignments")
 _KINDS = {kind.lower(): kind for kind in (NAMESPACES, HUBS, GROUPS)}

@@ -4,9 +4,9 @@ from enum import StrEnum
 
 import typer
 
-from hubmere.cli.commands.resources.arm import RULES, Arm, Json, Resource
-from hubmere.cli.commands.resources.steps import RULE
-from hubmere.cli.commands.resources.verbs import (
+from hubmere.cli.arm.client import RULES, Arm, Json, Resource
+from hubmere.cli.arm.steps import RULE
+from hubmere.cli.arm.verbs import (
     SWITCH,
     Field,
     Step,

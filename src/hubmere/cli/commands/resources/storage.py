@@ -2,8 +2,8 @@
 
 from enum import StrEnum
 
-from hubmere.cli.commands.resources.arm import STORAGE_ACCOUNTS, Arm, Json, Resource
-from hubmere.cli.commands.resources.verbs import Field, Step, Verb, a_group, add, list_, show
+from hubmere.cli.arm.client import STORAGE_ACCOUNTS, Arm, Json, Resource
+from hubmere.cli.arm.verbs import Field, Step, Verb, a_group, add, list_, show
 from hubmere.model.names import DEFAULT_STORAGE_ACCOUNT
 
 

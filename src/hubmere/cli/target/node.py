@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from hubmere.cli.commands.profiles import Profiles
 from hubmere.cli.exit_codes import CommandFailed, Exit
+from hubmere.cli.target.profiles import Profiles
 from hubmere.node.ready import READY_FILE
 from hubmere.settings import Settings, load
 
@@ -76,7 +76,7 @@ class RuleKey:
         """A token that is valid for at least half its lifetime."""
         now_s = time.time()
         if now_s >= self._renew_at_s:
-            from hubmere.model.sas import make_token
+            from hubmere.model.security.sas import make_token
 
             self._token = make_token(self._uri, self._rule, self._key, expires_at_s=int(now_s) + _TOKEN_LIFE_S)
             self._renew_at_s = now_s + _TOKEN_LIFE_S / 2
@@ -120,6 +120,7 @@ def find_node(given: NodeFlags, environ: Mapping[str, str]) -> NodeTarget:
     """Find the node; CommandFailed when there is none, or no credential."""
     if given.profile and given.names_a_node:
         raise CommandFailed(Exit.USAGE, "give either --profile or --data, --url or --connection-string")
+    _check_token(given, environ)
     if not given.names_a_node and (name := given.profile or environ.get(PROFILE_VARIABLE)):
         return _by_profile(name, environ)
     named = (CONNECTION_VARIABLE, URL_VARIABLE, DATA_VARIABLE)
@@ -130,8 +131,21 @@ def find_node(given: NodeFlags, environ: Mapping[str, str]) -> NodeTarget:
 
 def check_flags(given: NodeFlags) -> None:
     """Refuse flags that cannot name a node; the node of a data folder need not run."""
+    _check_token(given, {})
     if given.url or given.connection_string:
         _by_flags(given, {})
+
+
+def _check_token(given: NodeFlags, environ: Mapping[str, str]) -> None:
+    """Refuse a token that no request would carry: profiles, connection strings and data folders have a credential."""
+    others = (given.data, given.profile, environ.get(PROFILE_VARIABLE), environ.get(CONNECTION_VARIABLE))
+    is_url_used = bool(given.url) or (bool(environ.get(URL_VARIABLE)) and not any(others))
+    if given.token and (given.connection_string or not is_url_used):
+        raise CommandFailed(
+            Exit.USAGE,
+            f"--token needs the address of its node: --url or {URL_VARIABLE}, without a connection string",
+            "a profile, a connection string and a data folder bring a credential of their own",
+        )
 
 
 def _by_profile(name: str, environ: Mapping[str, str]) -> NodeTarget:
@@ -178,8 +192,8 @@ def _check_url(url: str) -> str:
 
 
 def _by_connection_string(text: str, url: str | None, ca_file: str | None) -> NodeTarget:
-    from hubmere.model.connection_string import ConnectionString
     from hubmere.model.errors import InvalidArgument
+    from hubmere.model.security.connection_string import ConnectionString
 
     try:
         parsed = ConnectionString.parse(text)

@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from hubmere.cli.commands.colours import has_colours
-from hubmere.cli.commands.tables import Column, automatic_table, resource_table
 from hubmere.cli.exit_codes import CommandFailed, Exit
+from hubmere.cli.output.colours import has_colours
+from hubmere.cli.output.tables import Column, automatic_table, resource_table
 
 Json = dict[str, Any]
 

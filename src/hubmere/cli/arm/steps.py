@@ -1,7 +1,7 @@
 """Which option names which level of a resource: the naming options of `az eventhubs`, declared once."""
 
-from hubmere.cli.commands.resources.arm import ALIASES, APPLICATION_GROUPS, GROUPS, HUBS, NAMESPACES, RULES
-from hubmere.cli.commands.resources.verbs import Step
+from hubmere.cli.arm.client import ALIASES, APPLICATION_GROUPS, GROUPS, HUBS, NAMESPACES, RULES
+from hubmere.cli.arm.verbs import Step
 
 _OWN = "Name of the namespace. Default: the node's own."
 

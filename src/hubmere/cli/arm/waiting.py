@@ -6,8 +6,8 @@ exception: it is `Accepted` until the partner has all metadata.
 
 import time
 
-from hubmere.cli.commands.resources.arm import Arm, Json, Resource
-from hubmere.cli.commands.resources.verbs import SWITCH, Field, Step, Switch, Verb
+from hubmere.cli.arm.client import Arm, Json, Resource
+from hubmere.cli.arm.verbs import SWITCH, Field, Step, Switch, Verb
 from hubmere.cli.exit_codes import CommandFailed, Exit
 
 _SUCCEEDED = "Succeeded"

@@ -31,12 +31,13 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from hubmere.cli.commands.colours import has_colours
+from hubmere.cli.arm.client import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION, Arm, Json, Resource
 from hubmere.cli.commands.completion import Level, completer
-from hubmere.cli.commands.resources.arm import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION, Arm, Json, Resource
-from hubmere.cli.commands.results import OUTPUT_VARIABLE, Output, default_output, render
-from hubmere.cli.commands.tables import Column
-from hubmere.cli.commands.target import (
+from hubmere.cli.exit_codes import CommandFailed, Exit
+from hubmere.cli.output.colours import has_colours
+from hubmere.cli.output.results import OUTPUT_VARIABLE, Output, default_output, render
+from hubmere.cli.output.tables import Column
+from hubmere.cli.target.node import (
     CA_VARIABLE,
     CONNECTION_VARIABLE,
     PROFILE_VARIABLE,
@@ -46,7 +47,6 @@ from hubmere.cli.commands.target import (
     NodeTarget,
     find_node,
 )
-from hubmere.cli.exit_codes import CommandFailed, Exit
 
 Switch = Literal["true", "false"]
 SWITCH = "true|false"

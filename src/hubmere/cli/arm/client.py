@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from hubmere.cli.commands.http import TIMEOUT_S, NodeHttp, Refused
-from hubmere.cli.commands.target import NodeTarget
 from hubmere.cli.exit_codes import CommandFailed, Exit
+from hubmere.cli.target.http import TIMEOUT_S, NodeHttp, Refused
+from hubmere.cli.target.node import NodeTarget
 from hubmere.client.http import HttpResponse
 
 Json = dict[str, Any]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from hubmere.cli.commands.colours import has_colours, paint
+from hubmere.cli.output.colours import has_colours, paint
 
 Json = dict[str, Any]
 # A heading and the path of its value: names joined by dots.

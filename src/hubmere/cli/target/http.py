@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping
 from xml.sax.saxutils import unescape
 
-from hubmere.cli.commands.target import NodeTarget
 from hubmere.cli.exit_codes import CommandFailed, Exit
+from hubmere.cli.target.node import NodeTarget
 from hubmere.client.http import HttpClient, HttpResponse, HttpUnreachable
 
 # Longer than a node delays a response on purpose: `wait` when reading events, `timeout` of a publication.

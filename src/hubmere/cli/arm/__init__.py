@@ -1,0 +1,1 @@
+"""Commands on resources of the management API, declared as tables of verbs."""

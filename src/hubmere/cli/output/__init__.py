@@ -1,0 +1,1 @@
+"""How commands print results: formats, tables and colours."""

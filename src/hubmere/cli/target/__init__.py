@@ -1,0 +1,1 @@
+"""Which node a command uses: profiles, credentials, and requests to it."""
