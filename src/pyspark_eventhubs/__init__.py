@@ -6,9 +6,13 @@ errors of this import and would then not find the format, so the source is impor
 
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["DefaultSource", "use_this_python"]
+if TYPE_CHECKING:
+    from hubmere.pipeline.bad_events import DeadLetters, parse_json
+    from hubmere.pipeline.progress import events_behind
+
+__all__ = ["DeadLetters", "DefaultSource", "events_behind", "parse_json", "use_this_python"]
 
 
 def use_this_python(script: str | None = None) -> None:
@@ -33,6 +37,14 @@ def use_this_python(script: str | None = None) -> None:
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("DeadLetters", "parse_json"):
+        from hubmere.pipeline import bad_events
+
+        return getattr(bad_events, name)
+    if name == "events_behind":
+        from hubmere.pipeline.progress import events_behind
+
+        return events_behind
     if name != "DefaultSource":
         raise AttributeError(name)
     try:

@@ -1,4 +1,4 @@
-"""One node for all tests of the client that leave it running."""
+"""One node for all tests of the client that do not stop it."""
 
 from collections.abc import Iterator
 

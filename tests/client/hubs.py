@@ -20,13 +20,13 @@ from hubmere.wire.kafka.messages.admin import (
     GrowingTopic,
 )
 
-# Long enough for a node that starts again, short enough for a test that fails.
-PATIENCE_S = 20.0
-ADMIN_TIMEOUT_MS = 10_000
+# Long enough for a node that is restarted, short enough for a failing test.
+PATIENCE_S = 120.0
+ADMIN_TIMEOUT_MS = 60_000
 
 
 def an_account(node: Node, *, secure: bool = False, patience_s: float = PATIENCE_S) -> Account:
-    """How our client gets into a node."""
+    """The address and credential of our client for a node."""
     host, _, port = (node.kafkas if secure else node.kafka).rpartition(":")
     address = KafkaAddress(host=host, port=int(port), is_secure=secure, ca_file=node.ca_file if secure else None)
     return Account(
@@ -44,12 +44,12 @@ def a_batch(bodies: Sequence[bytes]) -> bytearray:
 
 
 def bodies(count: int, name: str = "event") -> list[bytes]:
-    """So many different bodies."""
+    """A number of different bodies."""
     return [b"%s %d" % (name.encode(), number) for number in range(count)]
 
 
 class Hubs:
-    """The hubs of a node, one for each test that asks."""
+    """The hubs of a node; each test can create its own."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -70,7 +70,7 @@ class Hubs:
         self._ask(gone, "responses")
 
     def make_again(self, hub: str, partitions: int) -> None:
-        """A new hub under a name that was used before."""
+        """Create a hub again under a name that was used before."""
         self.delete(hub)
         topic = CreatableTopic(name=hub, num_partitions=partitions, replication_factor=1)
         self._ask(CreateTopicsRequest(topics=(topic,)), "topics")
@@ -81,7 +81,7 @@ class Hubs:
         self._ask(CreatePartitionsRequest(topics=(topic,), timeout_ms=ADMIN_TIMEOUT_MS, validate_only=False), "results")
 
     def trim(self, hub: str, partition: int, before: int) -> None:
-        """Let the oldest events go, as retention does."""
+        """Delete the oldest events, as retention does."""
         part = DeleteRecordsPartition(index=partition, offset=before)
         topics = (DeleteRecordsTopic(name=hub, partitions=(part,)),)
         answer = self.client.call(
@@ -90,7 +90,7 @@ class Hubs:
         assert [part.error_code for topic in answer.topics for part in topic.partitions] == [0]
 
     def publish(self, hub: str, partition: int, *batches: Sequence[bytes], name: str = "") -> None:
-        """Write batches; the same ones a second time only under another name."""
+        """Write batches; to write the same batches again, give another name."""
         parts = [name.encode(), hub.encode(), str(partition).encode(), *(b"|".join(batch) for batch in batches)]
         producer = HubProducer(self.client, hub, producer_id_of(parts))
         for batch in batches:

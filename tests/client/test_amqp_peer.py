@@ -22,8 +22,8 @@ def until(peer: AmqpPeer, count: int) -> list[bytes]:
     return bodies
 
 
-def test_what_one_peer_sends_another_reads(node: Node) -> None:
-    """More than one round of credit, in order, from the moment at which it began to read."""
+def test_events_of_one_peer_are_read_by_another(node: Node) -> None:
+    """They need more than one grant of credit, and are read in order from the time of the attach."""
     with amqp_peer(node.ready, "reader") as reader, amqp_peer(node.ready, "sender") as sender:
         sender.send("orders", b"before", "a", {})
         for partition in range(4):
@@ -36,7 +36,7 @@ def test_what_one_peer_sends_another_reads(node: Node) -> None:
 
 
 def test_a_wrong_key_is_refused(node: Node) -> None:
-    """By the node, in words."""
+    """The error has the text of the node."""
     host, _, port = node.amqp.rpartition(":")
     peer = AmqpPeer(host, int(port), "RootManageSharedAccessKey", "d3Jvbmc=", container_id="stranger")
 
@@ -45,12 +45,12 @@ def test_a_wrong_key_is_refused(node: Node) -> None:
 
 
 def test_a_missing_hub_is_reported(node: Node) -> None:
-    """The node's own reason."""
+    """The error has the reason of the node."""
     with amqp_peer(node.ready, "lost") as peer, pytest.raises(AmqpFailure, match=r"not-found|could not be found"):
         peer.send("nowhere", b"", "a", {})
 
 
-def test_nobody_there_is_a_failure_too() -> None:
+def test_address_without_a_listener_is_a_failure() -> None:
     """No process listens on port 1 of loopback."""
     with pytest.raises(AmqpFailure, match=r"127\.0\.0\.1:1"), AmqpPeer("127.0.0.1", 1, "r", "k", container_id="early"):
         pass

@@ -1,4 +1,4 @@
-"""Reading a hub of a real node: exact ranges, places, and what happens when it goes away."""
+"""Reading a hub of a real node: exact ranges, positions, and what happens when the node is restarted."""
 
 import threading
 
@@ -13,7 +13,7 @@ from hubmere.translate import events
 
 
 def the_bodies(fetched: list[Fetched], start: int, end: int) -> list[bytes | None]:
-    """The bodies of events in a range, read with the codec that people see events by."""
+    """The bodies of events in a range, decoded by the codec of the Explorer."""
     found = [view for each in fetched for view in events(each.data, 0, start, 1_000_000)]
     return [view.body for view in found if view.sequence < end]
 
@@ -30,7 +30,7 @@ def test_range_is_read_exactly_across_batches(hubs: Hubs) -> None:
     assert the_bodies(fetched, 5, 77) == all_bodies[5:77]
 
 
-def test_small_range_is_not_answered_with_all_that_follows(hubs: Hubs) -> None:
+def test_small_range_is_not_answered_with_all_later_events(hubs: Hubs) -> None:
     """A micro-batch reads a few events of a large backlog: the others are not sent."""
     hub = hubs.new()
     hubs.publish(hub, 0, *([b"%d" % number * 900] * 10 for number in range(100, 200)))
@@ -42,8 +42,8 @@ def test_small_range_is_not_answered_with_all_that_follows(hubs: Hubs) -> None:
     assert len(the_bodies(rest, 5, 1000)) == 995
 
 
-def test_bounds_are_those_of_each_partition(hubs: Hubs) -> None:
-    """Partitions fill and empty on their own."""
+def test_bounds_are_separate_for_each_partition(hubs: Hubs) -> None:
+    """Partitions have different first and last events."""
     hub = hubs.new(partitions=3)
     hubs.publish(hub, 0, bodies(4))
     hubs.publish(hub, 2, bodies(9))
@@ -54,7 +54,7 @@ def test_bounds_are_those_of_each_partition(hubs: Hubs) -> None:
     assert bounds == {0: Bounds(0, 4), 1: Bounds(0, 0), 2: Bounds(3, 9)}
 
 
-def test_range_before_the_beginning_is_lost_by_name(hubs: Hubs) -> None:
+def test_range_before_the_first_event_is_reported_as_lost(hubs: Hubs) -> None:
     """Retention may delete events before a reader gets them; the error names the range."""
     hub = hubs.new()
     hubs.publish(hub, 0, bodies(20))
@@ -66,7 +66,7 @@ def test_range_before_the_beginning_is_lost_by_name(hubs: Hubs) -> None:
     assert (loss.value.wanted, loss.value.first, loss.value.end) == (5, 12, 20)
 
 
-def test_reader_that_stops_early_leaves_a_client_that_works(hubs: Hubs) -> None:
+def test_reader_that_stops_early_leaves_a_usable_client(hubs: Hubs) -> None:
     """The response to a request that was sent ahead must not be used for another request."""
     hub = hubs.new()
     hubs.publish(hub, 0, bodies(10), bodies(10, "later"))
@@ -79,8 +79,8 @@ def test_reader_that_stops_early_leaves_a_client_that_works(hubs: Hubs) -> None:
     assert reader.bounds([0]) == {0: Bounds(0, 20)}
 
 
-def test_time_is_found_to_the_millisecond(hubs: Hubs) -> None:
-    """The first event at or after a time, or none yet."""
+def test_position_is_found_by_time_in_milliseconds(hubs: Hubs) -> None:
+    """It is the first event at or after a time, or none."""
     hub = hubs.new()
     hubs.publish(hub, 0, bodies(5))
     (first,) = hubs.reader(hub).read_range(0, 0, 5)
@@ -116,7 +116,7 @@ def test_every_event_is_found_by_its_amqp_offset(hubs: Hubs) -> None:
     assert reader.find_offset(0, max(expected) + 10_000, inclusive=True) == sum(sizes)
 
 
-def test_bytes_admit_whole_batches_and_at_least_one(hubs: Hubs) -> None:
+def test_byte_limit_admits_whole_batches_and_at_least_one(hubs: Hubs) -> None:
     """A limit below the size of a batch must not stop a reader."""
     hub = hubs.new()
     hubs.publish(hub, 0, *([b"x" * 1000] * 10 for _ in range(10)))
@@ -127,8 +127,8 @@ def test_bytes_admit_whole_batches_and_at_least_one(hubs: Hubs) -> None:
     assert ends == [10, 20, 100]
 
 
-def test_reading_goes_on_when_the_node_comes_back(disk_hubs: Hubs) -> None:
-    """A node that is killed and started again is a pause, not a failure."""
+def test_reading_continues_after_a_restart_of_the_node(disk_hubs: Hubs) -> None:
+    """A node that is killed and started again causes a pause, not a failure."""
     hub = disk_hubs.new()
     all_bodies = bodies(60)
     disk_hubs.publish(hub, 0, all_bodies[:20], all_bodies[20:40], all_bodies[40:])

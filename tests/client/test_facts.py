@@ -1,4 +1,4 @@
-"""What a node tells its own clients about a hub beyond Kafka's requests."""
+"""Facts about a hub that a node returns to its own clients in addition to Kafka's protocol."""
 
 from collections.abc import Iterator
 
@@ -25,13 +25,13 @@ def test_consumer_groups_of_a_hub_are_listed(hubs: Hubs) -> None:
 
 
 def test_hub_that_does_not_exist_is_refused(hubs: Hubs) -> None:
-    """Not taken for a hub without groups."""
+    """It must not look like a hub without groups."""
     with pytest.raises(Refused, match="nowhere"):
         consumer_groups(hubs.client, "nowhere")
 
 
-def test_tools_that_describe_everything_see_kafkas_entries_alone(hubs: Hubs) -> None:
-    """An entry that Kafka does not have would confuse those that copy whole configurations."""
+def test_tools_that_describe_a_topic_get_only_kafkas_entries(hubs: Hubs) -> None:
+    """An unknown entry would confuse tools that copy whole configurations."""
     hub = hubs.new()
     resource = ConfigResource(resource_type=ResourceType.TOPIC, resource_name=hub)
     answer = hubs.client.call(lambda connection: connection.ask(DescribeConfigsRequest(resources=(resource,))))

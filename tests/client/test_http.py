@@ -1,4 +1,4 @@
-"""The one HTTP client: keeps its connection, repeats what may be repeated, and names what went wrong."""
+"""The HTTP client: it keeps its connection, repeats what may be repeated, and reports errors with their reason."""
 
 import socket
 import threading
@@ -50,7 +50,7 @@ def server() -> Iterator[str]:
 
 def test_requests_share_one_connection(server: str) -> None:
     """A handshake per request would cost more than the request."""
-    client = HttpClient(server, timeout_s=10)
+    client = HttpClient(server, timeout_s=120)
 
     first = client.request("GET", "/", None, {})
     second = client.request("POST", "/error", b"body", {})
@@ -61,10 +61,10 @@ def test_requests_share_one_connection(server: str) -> None:
     assert len(_Handler.connections) == 1
 
 
-def test_a_read_is_repeated_on_a_new_connection(server: str) -> None:
+def test_get_request_is_repeated_on_a_new_connection(server: str) -> None:
     """The node may close an idle connection at any time."""
     _Handler.is_closing = True
-    client = HttpClient(server, timeout_s=10)
+    client = HttpClient(server, timeout_s=120)
 
     statuses = [client.request("GET", "/", None, {}).status for _ in range(3)]
     client.close()
@@ -73,10 +73,10 @@ def test_a_read_is_repeated_on_a_new_connection(server: str) -> None:
     assert len(_Handler.connections) == 3
 
 
-def test_a_publication_is_not_repeated(server: str) -> None:
+def test_publication_is_not_repeated(server: str) -> None:
     """It may have arrived, and would be stored twice."""
     _Handler.is_closing = True
-    client = HttpClient(server, timeout_s=10)
+    client = HttpClient(server, timeout_s=120)
     client.request("GET", "/", None, {})
 
     with pytest.raises(HttpUnreachable):
@@ -87,11 +87,11 @@ def test_a_publication_is_not_repeated(server: str) -> None:
     client.close()
 
 
-def test_nobody_at_the_address_is_named() -> None:
-    """The text has the URL and the reason, for a line of a command."""
+def test_unreachable_address_is_reported() -> None:
+    """The text has the URL and the reason, for the output of a command."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    client = HttpClient(f"http://127.0.0.1:{port}/", timeout_s=10)
+    client = HttpClient(f"http://127.0.0.1:{port}/", timeout_s=120)
 
     with pytest.raises(HttpUnreachable) as failure:
         client.request("GET", "/", None, {})

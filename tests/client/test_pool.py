@@ -1,4 +1,4 @@
-"""Clients that a process keeps between pieces of work, on a real node."""
+"""Clients that a process reuses between tasks, on a real node."""
 
 import subprocess
 import sys
@@ -26,18 +26,18 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def connection_of(client: Client) -> Connection:
-    """The connection on which a client asks now."""
+    """The connection that a client uses now."""
     return client.call(lambda connection: connection)
 
 
 def kept_connection(account: Account) -> Connection:
-    """The connection of one piece of work."""
+    """The connection that one task used."""
     with pooled_client(account) as client:
         return connection_of(client)
 
 
-def test_next_piece_of_work_finds_the_connection_signed_in(hubs: Hubs) -> None:
-    """Tasks of a worker follow each other within moments."""
+def test_next_task_finds_a_connection_that_is_signed_in(hubs: Hubs) -> None:
+    """Tasks of a worker follow each other quickly."""
     account = replace(an_account(hubs.node), client_id="hubmere-next")
     first = kept_connection(account)
 
@@ -46,7 +46,7 @@ def test_next_piece_of_work_finds_the_connection_signed_in(hubs: Hubs) -> None:
     assert second is first
 
 
-def test_two_owners_at_a_time_have_a_client_each(hubs: Hubs) -> None:
+def test_two_tasks_at_the_same_time_have_separate_clients(hubs: Hubs) -> None:
     """A query that joins a hub with itself may read both sides in turns."""
     account = replace(an_account(hubs.node), client_id="hubmere-owners")
 
@@ -57,7 +57,7 @@ def test_two_owners_at_a_time_have_a_client_each(hubs: Hubs) -> None:
     assert kept_connection(account) in connections
 
 
-def test_work_that_fails_leaves_no_connection_to_the_next(hubs: Hubs) -> None:
+def test_failed_task_leaves_no_connection_to_the_next(hubs: Hubs) -> None:
     """Unread responses may still arrive on it."""
     account = replace(an_account(hubs.node), client_id="hubmere-fails")
     first = kept_connection(account)
@@ -68,8 +68,8 @@ def test_work_that_fails_leaves_no_connection_to_the_next(hubs: Hubs) -> None:
     assert kept_connection(account) is not first
 
 
-def test_connection_that_the_node_has_ended_is_made_anew_without_a_failure(disk_hubs: Hubs) -> None:
-    """A node may restart between two tasks; who has no patience at all must not notice."""
+def test_connection_that_the_node_closed_is_replaced_without_a_failure(disk_hubs: Hubs) -> None:
+    """A node may restart between two tasks; even a client without retries must not notice."""
     hub = disk_hubs.new(partitions=3)
     account = replace(an_account(disk_hubs.node, patience_s=0.0), client_id="hubmere-ended")
     first = kept_connection(account)
@@ -83,8 +83,8 @@ def test_connection_that_the_node_has_ended_is_made_anew_without_a_failure(disk_
     assert kept_connection(account) is not first
 
 
-def test_oldest_of_too_many_is_let_go(hubs: Hubs) -> None:
-    """A process that reads many hubs does not gather connections without end."""
+def test_oldest_of_too_many_clients_is_closed(hubs: Hubs) -> None:
+    """A process that reads many hubs must not keep connections without limit."""
     accounts = [replace(an_account(hubs.node), client_id=f"hubmere-many-{number}") for number in range(MAX_IDLE + 1)]
     connections = [kept_connection(account) for account in accounts]
 
@@ -94,7 +94,7 @@ def test_oldest_of_too_many_is_let_go(hubs: Hubs) -> None:
     assert again[1] is not connections[0]
 
 
-def test_child_process_has_no_kept_client() -> None:
+def test_child_process_does_not_inherit_a_client() -> None:
     """Two processes on one socket would read each other's responses."""
     found = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=False, timeout=60)
 

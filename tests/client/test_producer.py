@@ -1,4 +1,4 @@
-"""Writing to a real node: each batch once, whatever is repeated."""
+"""Writing to a real node: each batch is stored once, even if it is repeated."""
 
 import threading
 
@@ -19,13 +19,13 @@ def write(hubs: Hubs, hub: str, producer_id: int, batches: list[list[bytes]]) ->
     producer.flush()
 
 
-def read(hubs: Hubs, hub: str, end: int) -> list[bytes | None]:
-    fetched = hubs.reader(hub).read_range(0, 0, end)
+def read(hubs: Hubs, hub: str, end: int, partition: int = 0) -> list[bytes | None]:
+    fetched = hubs.reader(hub).read_range(partition, 0, end)
     return [view.body for each in fetched for view in events(each.data, 0, 0, 1_000_000)]
 
 
 @pytest.mark.parametrize("done_before", [1, 4, 5, 6, 20], ids=lambda count: f"{count} batches done before")
-def test_series_that_is_begun_again_is_completed_once(hubs: Hubs, done_before: int) -> None:
+def test_series_that_is_started_again_is_completed_once(hubs: Hubs, done_before: int) -> None:
     """A task that died after some batches writes all of them again; the log remembers the last five."""
     hub = hubs.new()
     batches = [bodies(3, f"batch {number}") for number in range(20)]
@@ -38,7 +38,7 @@ def test_series_that_is_begun_again_is_completed_once(hubs: Hubs, done_before: i
     assert read(hubs, hub, 60) == [body for batch in batches for body in batch]
 
 
-def test_other_series_is_not_taken_for_a_repeat(hubs: Hubs) -> None:
+def test_another_series_is_not_treated_as_a_duplicate(hubs: Hubs) -> None:
     """Only the same id means the same batches."""
     hub = hubs.new()
     write(hubs, hub, producer_id_of([hub.encode(), b"a"]), [bodies(3)])
@@ -48,12 +48,12 @@ def test_other_series_is_not_taken_for_a_repeat(hubs: Hubs) -> None:
     assert hubs.reader(hub).bounds([0]) == {0: Bounds(0, 6)}
 
 
-def test_ids_differ_by_where_parts_are_cut() -> None:
-    """Two lists of parts that join to the same bytes are two series."""
+def test_ids_depend_on_the_separation_of_their_parts() -> None:
+    """Two lists of parts that join to the same bytes are different series."""
     assert producer_id_of([b"ab", b"c"]) != producer_id_of([b"a", b"bc"])
 
 
-def test_writing_goes_on_when_the_node_comes_back(disk_hubs: Hubs) -> None:
+def test_writing_continues_after_a_restart_of_the_node(disk_hubs: Hubs) -> None:
     """Batches in flight when the node was killed are written again, and are stored once."""
     hub = disk_hubs.new()
     batches = [bodies(10, f"batch {number}") for number in range(12)]
@@ -72,8 +72,36 @@ def test_writing_goes_on_when_the_node_comes_back(disk_hubs: Hubs) -> None:
     assert read(disk_hubs, hub, 120) == [body for batch in batches for body in batch]
 
 
+def test_batches_for_several_partitions_are_stored_once_each(hubs: Hubs) -> None:
+    """They share requests; a repeat of all of them adds nothing."""
+    hub = hubs.new(partitions=3)
+    series = [(number * 2 % 3 if number < 8 else 1, bodies(3, f"batch {number}")) for number in range(12)]
+
+    for _ in range(2):
+        producer = HubProducer(hubs.client, hub, producer_id_of([hub.encode()]))
+        producer.send_all([(partition, a_batch(batch)) for partition, batch in series])
+        producer.flush()
+
+    for partition in range(3):
+        expected = [body for wanted, batch in series if wanted == partition for body in batch]
+        assert read(hubs, hub, len(expected), partition) == expected
+        assert hubs.reader(hub).bounds([partition]) == {partition: Bounds(0, len(expected))}
+
+
+def test_refusal_names_the_partition_of_its_batch(hubs: Hubs) -> None:
+    """Other batches of the same request are stored."""
+    hub = hubs.new(partitions=2)
+    producer = HubProducer(hubs.client, hub, 7)
+    producer.send_all([(0, a_batch(bodies(2))), (1, bytearray(100))])
+
+    with pytest.raises(Refused, match=f"0 events to partition 1 of '{hub}'"):
+        producer.flush()
+
+    assert hubs.reader(hub).bounds([0]) == {0: Bounds(0, 2)}
+
+
 def test_batch_that_is_too_large_is_refused_with_its_partition(hubs: Hubs) -> None:
-    """No repeat makes it smaller: the failure comes at once and says which batch."""
+    """A retry would not help: the failure comes at once and names the partition."""
     hub = hubs.new()
     producer = HubProducer(hubs.client, hub, 7)
     producer.send(0, a_batch([bytes(1_100_000)]))

@@ -1,4 +1,4 @@
-"""Stored batches of every origin for tests of the decoder, and the rows that came out."""
+"""Stored batches of every origin for tests of the decoder, and the decoded rows."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -17,14 +17,14 @@ NOW_MS = 1_700_000_000_123
 
 
 def stored(batch: bytearray, base: int, now_ms: int = NOW_MS) -> bytes:
-    """A batch as the log keeps it."""
+    """A batch as the log stores it."""
     number_batch(batch, base)
     stamp_append_time(batch, now_ms)
     return bytes(batch)
 
 
 def kafka_batch(records: Sequence[Record], base: int = 0, codec: Codec = Codec.NONE, **fields: Any) -> bytes:
-    """What a Kafka producer wrote."""
+    """A batch of a Kafka producer."""
     return stored(encode_batch(records, codec=codec, **fields), base)
 
 
@@ -34,21 +34,21 @@ def plain(count: int, name: str = "event") -> list[Record]:
 
 
 def marker(base: int, producer_id: int, *, commit: bool) -> bytes:
-    """The end of a transaction."""
+    """The marker at the end of a transaction."""
     batch = encode_marker(Marker(producer_id, 0, commit, 0), time_ms=NOW_MS)
     number_batch(batch, base)
     return bytes(batch)
 
 
 def fetched(*batches: bytes, position: int = UNKNOWN_POSITION, aborted: tuple[tuple[int, int], ...] = ()) -> Fetched:
-    """Batches as a client hands them over."""
+    """Batches as a client returns them."""
     data = memoryview(b"".join(batches))
     last = read_header(batches[-1]) if batches else None
     return Fetched(data, position, last.next_sequence_number if last else 0, aborted)
 
 
 def rows(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
-    """The rows of record batches, maps as dicts."""
+    """The rows of record batches, with maps as dicts."""
     return [
         {name: dict(value) if isinstance(value, list) else value for name, value in row.items()}
         for batch in batches

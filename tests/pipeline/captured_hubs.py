@@ -1,4 +1,4 @@
-"""Hubs whose older events are in captured files, written by the reader of Capture without Spark and without its job."""
+"""Hubs whose older events are in captured files; the files are written without Spark and without the job."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,23 +7,25 @@ from typing import Any
 from uuid import uuid4
 
 import httpx
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from client.hubs import Hubs
 from hubmere.model.entity import CaptureEncoding
 from hubmere.pipeline.capture.destinations.delta import DataFile, commit_files
 from hubmere.pipeline.capture.files.names import table_root
 from hubmere.pipeline.capture.node_client import NodeClient
-from hubmere.pipeline.capture.offsets import CaptureOffset
 from hubmere.pipeline.capture.plan import HubPlan
+from hubmere.pipeline.capture.planning.offsets import CaptureOffset
 from hubmere.pipeline.capture.writing import WrittenFile, write_file
 from hubmere.testing import Node
 from pipeline.capture.runs import micro_batches, publish
 
+PATIENCE_S = 60.0
 ARM = "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventHub/namespaces"
 
 
 class CapturedHubs(Hubs):
-    """The hubs of a node that captures into a folder; tests say when."""
+    """The hubs of a node that captures into a folder; tests decide when."""
 
     def __init__(self, node: Node, folder: Path) -> None:
         super().__init__(node)
@@ -38,7 +40,7 @@ class CapturedHubs(Hubs):
         return hub
 
     def enable(self, hub: str, partitions: int, **description: object) -> None:
-        """Switch Capture of a hub on, or off and on again."""
+        """Enable Capture of a hub, or disable and enable it again."""
         wanted = {"enabled": True, "encoding": "Avro", "skipEmptyArchives": True, **description}
         body = {"properties": {"partitionCount": partitions, "captureDescription": wanted}}
         place = f"{self.node.http}{ARM}/{self.node.namespace}/eventhubs/{hub}?api-version=2024-01-01"
@@ -46,7 +48,7 @@ class CapturedHubs(Hubs):
         assert httpx.put(place, json=body, headers=headers).is_success
 
     def plan(self, hub: str) -> HubPlan:
-        """The plan of the node for a hub, as the job gets it."""
+        """The node's plan for a hub, as the job gets it."""
         client = NodeClient(self.node.http, self.node.admin_token, None)
         try:
             return next(plan for plan in client.plan().values() if plan.hub == hub)
@@ -54,7 +56,7 @@ class CapturedHubs(Hubs):
             client.close()
 
     def capture(self, hub: str) -> int:
-        """Write everything into files that no file holds yet; gives the number of files."""
+        """Capture all events that are in no file yet; returns the number of files."""
         plan, files = self.plan(hub), 0
         for offset, planned in micro_batches(plan, self._reached.get(hub)):
             written = [write_file(plan, each, uuid4().hex) for each in planned]
@@ -80,9 +82,19 @@ class CapturedHubs(Hubs):
         return sorted(path for path in self.folder.rglob("*.*") if f"/{hub}/" in str(path) and path.is_file())
 
 
+def limit_log(hubs: CapturedHubs, hub: str, *, retention_bytes: int, segment_bytes: int) -> None:
+    """Limit the log of each partition in bytes, so that retention deletes what is older."""
+    limits = {"retention.bytes": str(retention_bytes), "segment.bytes": str(segment_bytes)}
+    changes = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in limits.items()]
+    wanted = ConfigResource(ConfigResource.Type.TOPIC, hub, incremental_configs=changes)
+    admin = AdminClient(hubs.node.kafka_config())
+    for future in admin.incremental_alter_configs([wanted]).values():
+        future.result(PATIENCE_S)
+
+
 @contextmanager
 def a_capturing_node(folder: Path, **settings: Any) -> Iterator[CapturedHubs]:
-    """A node that captures into a folder when tests say so."""
+    """A node that captures into a folder when a test asks for it."""
     own = {"memory": True, "as": "unlimited", "capture_supervise": False, "capture_folder": str(folder), **settings}
     with Node(settings=own) as node:
         hubs = CapturedHubs(node, folder)

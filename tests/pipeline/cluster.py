@@ -1,6 +1,6 @@
-"""A Spark cluster on this machine: the standalone Master and a Worker of the pip package, executors in their own JVMs.
+"""A Spark cluster on this machine: the standalone Master and Workers of the pip package, executors in their own JVMs.
 
-What runs on it is submitted by `spark-submit` or by our own command, as on any cluster. Everything listens on loopback.
+Programs are submitted by `spark-submit` or by our own command, as on any cluster. Everything listens on loopback.
 """
 
 import os
@@ -10,7 +10,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +24,7 @@ MASTER: Final = "org.apache.spark.deploy.master.Master"
 WORKER: Final = "org.apache.spark.deploy.worker.Worker"
 EXECUTOR: Final = "CoarseGrainedExecutorBackend"
 PYTHON_WORKER: Final = "pyspark.daemon"
-# One core for each, so that there are two of them, and one continues while the other dies.
+# One core for each, so that there are two executors, and one continues while the other is killed.
 EXECUTORS: Final = 2
 QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SETTINGS: Final = {
@@ -41,10 +41,10 @@ SETTINGS: Final = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
 }
-# A JVM and its launcher on a machine that does other things as well.
+# The time for a JVM and its launcher on a busy machine.
 START_SECONDS: Final = 120.0
 _END_SECONDS: Final = 20.0
-_LOGS: Final = ("master.log", "worker.log", "stdout", "stderr")
+_LOGS: Final = ("master.log", "stdout", "stderr")
 _POLL_SECONDS: Final = 0.05
 _ENVIRONMENT: Final = {
     "SPARK_LOCAL_IP": "127.0.0.1",
@@ -55,34 +55,44 @@ _ENVIRONMENT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A running one."""
+    """A running cluster."""
 
     url: str
-    worker: int
+    workers: tuple[int, ...]
     folder: Path
 
+    def processes(self) -> dict[int, str]:
+        """The processes of all Workers, with their commands."""
+        return {pid: command for worker in self.workers for pid, command in family(worker).items()}
+
     def executors(self) -> list[int]:
-        """The JVMs that work for applications now."""
-        return [pid for pid, command in family(self.worker).items() if EXECUTOR in command and "java" in command]
+        """The JVMs of executors."""
+        return [pid for pid, command in self.processes().items() if EXECUTOR in command and "java" in command]
 
     def python_workers(self) -> list[int]:
         """The Python processes of the executors."""
-        return [pid for pid, command in family(self.worker).items() if PYTHON_WORKER in command]
+        return [pid for pid, command in self.processes().items() if PYTHON_WORKER in command]
 
     def logs(self) -> Iterator[Path]:
         """Everything that Master, Worker and executors have written."""
-        yield from (path for path in self.folder.rglob("*") if path.name in _LOGS)
+        yield from (path for path in self.folder.rglob("*") if path.name in _LOGS or path.match("worker-*.log"))
 
 
 @contextmanager
-def a_cluster(folder: Path) -> Iterator[Cluster]:
-    """A Master and a Worker while the block lasts; applications have a folder each below `folder`."""
-    with _daemon(MASTER, folder / "master.log", "--webui-port", "0") as master:
-        url = _said(master, folder / "master.log", re.compile(r"Starting Spark master at (spark://\S+)"))
-        words = ("--webui-port", "0", "--cores", str(EXECUTORS), "--memory", "2g", "--work-dir", str(folder / "work"))
-        with _daemon(WORKER, folder / "worker.log", *words, url) as worker:
-            _said(worker, folder / "worker.log", re.compile(r"Successfully registered with master (\S+)"))
-            yield Cluster(url, worker.pid, folder)
+def a_cluster(folder: Path, *, workers: int = 1) -> Iterator[Cluster]:
+    """A Master and Workers for the length of the block; each application has a folder below `folder`."""
+    with ExitStack() as stack:
+        master = stack.enter_context(_daemon(MASTER, folder / "master.log", "--webui-port", "0"))
+        url = _await_output(master, folder / "master.log", re.compile(r"Starting Spark master at (spark://\S+)"))
+        pids = []
+        for number in range(workers):
+            log, work = folder / f"worker-{number}.log", folder / f"work-{number}"
+            cores = str(EXECUTORS // workers)
+            words = ("--webui-port", "0", "--cores", cores, "--memory", "2g", "--work-dir", str(work))
+            worker = stack.enter_context(_daemon(WORKER, log, *words, url))
+            _await_output(worker, log, re.compile(r"Successfully registered with master (\S+)"))
+            pids.append(worker.pid)
+        yield Cluster(url, tuple(pids), folder)
 
 
 @contextmanager
@@ -102,7 +112,7 @@ def _daemon(name: str, log: Path, *words: str) -> Iterator["subprocess.Popen[byt
                 process.wait()
 
 
-def _said(process: "subprocess.Popen[bytes]", log: Path, wanted: re.Pattern[str]) -> str:
+def _await_output(process: "subprocess.Popen[bytes]", log: Path, wanted: re.Pattern[str]) -> str:
     deadline = time.monotonic() + START_SECONDS
     while (found := wanted.search(log.read_text())) is None:
         assert process.poll() is None, log.read_text()
@@ -112,7 +122,7 @@ def _said(process: "subprocess.Popen[bytes]", log: Path, wanted: re.Pattern[str]
 
 
 def conf_words(settings: Mapping[str, str]) -> list[str]:
-    """Settings as `spark-submit` takes them."""
+    """Settings as arguments of `spark-submit`."""
     return [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
 
 
@@ -123,7 +133,7 @@ def python_without_package(folder: Path) -> str:
     """A Python with the dependencies of the package, but without the package."""
     path = folder / "python-without-package"
     base = Path(sys.base_exec_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
-    # Packages of the environment are found, links from it to source trees are not.
+    # Packages of the environment are found, but not its links to source trees.
     found = find_spec("pyarrow")
     assert found is not None
     assert found.origin is not None
@@ -138,7 +148,7 @@ def python_without_package(folder: Path) -> str:
 
 
 def package_as_zip(folder: Path) -> Path:
-    """What `--py-files` takes: the two packages, as a wheel without compiled modules has them."""
+    """The archive for `--py-files`: the two packages, as in a wheel without compiled modules."""
     path = folder / "hubmere.zip"
     with zipfile.ZipFile(path, "w") as archive:
         for package in ("hubmere", "pyspark_eventhubs"):

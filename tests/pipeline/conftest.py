@@ -30,7 +30,7 @@ def hubs() -> Iterator[Hubs]:
 
 @pytest.fixture
 def deaths(request: pytest.FixtureRequest) -> Callable[[int, int], int]:
-    """How often to kill: in short, or under torture; what has no short form is left to torture."""
+    """How often to kill: few times, or often with `--torture`; some tests run only with `--torture`."""
     is_long = bool(request.config.getoption("--torture", default=False))
 
     def choose(short: int, long: int) -> int:

@@ -1,6 +1,6 @@
 """A query that copies one hub to another, for tests that kill it; also as a program.
 
-python -m pipeline.copying TOLD, or spark-submit copying.py TOLD --submitted, where TOLD is a file with
+python -m pipeline.copying ARGUMENTS, or spark-submit copying.py ARGUMENTS --submitted, where ARGUMENTS is a file with
 {"source": {...}, "target": {...}, "checkpoint": "..."}
 """
 
@@ -32,7 +32,7 @@ def start_copy(spark: SparkSession, source: dict[str, str], target: dict[str, st
 
 
 def unfinished(checkpoint: Path) -> int | None:
-    """The micro-batch that Spark has logged and not committed; None when there is none."""
+    """The micro-batch that Spark has logged but not committed, or None."""
     logged, committed = (_numbers(checkpoint / name) for name in ("offsets", "commits"))
     return max(logged - committed, default=None)
 

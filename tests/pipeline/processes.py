@@ -1,4 +1,4 @@
-"""Processes of this machine by their family, to be found and killed by tests; needs /proc."""
+"""Processes of this machine and their descendants, which tests find and kill; needs /proc."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ def is_python_worker(command: str) -> bool:
 
 
 def kill_one(pids: list[int], chance: Random) -> int | None:
-    """SIGKILL to one of some processes; None when there is none, or it went by itself."""
+    """Send SIGKILL to one of some processes; returns None if there is none, or if it has ended by itself."""
     if not pids:
         return None
     victim = chance.choice(pids)

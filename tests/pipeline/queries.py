@@ -9,12 +9,12 @@ from pyspark.sql import DataFrame, SparkSession
 from client.hubs import Hubs
 
 START = json.dumps({"offset": "-1", "seqNo": -1, "enqueuedTime": None, "isInclusive": True})
-# A stream of a test that hangs should fail before the test's own time is over.
+# A stream that hangs must fail before the timeout of the test.
 STREAM_TIMEOUT_S = 90
 
 
 def conf(hubs: Hubs, hub: str, **more: str) -> dict[str, str]:
-    """The option map for a hub, from its beginning on."""
+    """The options for a hub, from its beginning."""
     return {
         "eventhubs.connectionString": f"{hubs.node.connection_string};EntityPath={hub}",
         "eventhubs.endpoint": hubs.node.kafkas,
@@ -61,13 +61,13 @@ def run_stream(spark: SparkSession, options: dict[str, str], out: Path, checkpoi
 
 
 def streamed(spark: SparkSession, out: Path) -> list[str]:
-    """What streams have written, in the order of partition and sequence number."""
+    """The rows that streams have written, in the order of partition and sequence number."""
     ordered = spark.read.parquet(str(out)).orderBy("partition", "sequenceNumber")
     return [row.text for row in ordered.collect()]
 
 
 def forget_last_commit(checkpoint: Path) -> None:
-    """Leave a checkpoint as a query does that died after its sink and before Spark's own commit."""
+    """Change a checkpoint as if the query had died after its sink and before Spark's own commit."""
     last = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     for path in (last, last.with_name(f".{last.name}.crc")):
         path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Searches what processes leave behind, and how they were called, for secrets."""
+"""Searches the files and command lines of processes for secrets."""
 
 import re
 import threading
@@ -11,7 +11,7 @@ from pipeline.processes import family
 
 _LOOK_SECONDS = 0.2
 _ESCAPED = re.compile(r"[+/=%&]")
-# So much is not found by chance.
+# A part of this length is not found by chance.
 _LEAST_PART = 8
 
 
@@ -22,7 +22,7 @@ def shown(secrets: Mapping[str, str], texts: Mapping[str, str]) -> list[str]:
 
 
 def _telling_part(value: str) -> str:
-    """The longest part of a secret that is the same in addresses and JSON, which escape the signs of base 64."""
+    """The longest part of a secret without characters of base 64 that addresses and JSON escape."""
     part = max(_ESCAPED.split(value), key=len)
     assert len(part) >= _LEAST_PART
     return part
@@ -43,14 +43,14 @@ class CommandLines:
         self.found: set[str] = set()
 
     def __enter__(self) -> Self:
-        """Begin to look."""
+        """Start collecting."""
         self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Look no more."""
+        """Stop collecting."""
         self._is_over.set()
         self._thread.join()
 

@@ -1,4 +1,4 @@
-"""A small Spark on this machine, for tests and for the programs that they start."""
+"""A small local Spark session, for tests and for the programs that they start."""
 
 import os
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from hubmere.pipeline.early_worker import write_script
 
 SETTINGS = {
-    # A task that dies is tried again, which `local[2]` alone would not do.
+    # A failed task is tried again, which `local[2]` alone does not do.
     "spark.master": "local[2,4]",
     "spark.app.name": "hubmere-tests",
     "spark.driver.memory": "768m",
@@ -32,7 +32,7 @@ SETTINGS = {
 
 
 def a_session(warehouse: str, more: Mapping[str, str] | None = None) -> SparkSession:
-    """Spark, which finds the source by itself."""
+    """A Spark session, which finds the source by itself."""
     # The machine may be busy with other tests.
     os.environ["PYSPARK_PYTHON"] = str(write_script(Path(warehouse) / "python"))
     builder = SparkSession.builder

@@ -15,16 +15,16 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".cache" / "spark"
 SUITE = "tests/pipeline/test_versions.py"
-# The last patch of each.
+# The last patch release of each version.
 VERSIONS = ("4.0.5", "4.1.4", "4.2.1")
 _INSTALL_SECONDS = 1200
 _SUITE_SECONDS = 1200
-# Older Sparks leave sockets of `collect` to the garbage collector, which Python warns of.
+# Older versions leave sockets of `collect` to the garbage collector, which causes warnings of Python.
 _TOLERATED = ("-W", "ignore::ResourceWarning", "-W", "ignore::pytest.PytestUnraisableExceptionWarning")
 
 
 def environment(version: str) -> Path:
-    """The Python that has a version of Spark; made if it is not there."""
+    """The Python of an environment with a version of Spark; created if it does not exist."""
     home = CACHE / version
     python = home / "bin" / "python"
     ready = home / "ready"
@@ -38,7 +38,7 @@ def environment(version: str) -> Path:
 
 
 def _lend_packages(python: Path) -> None:
-    """Everything but Spark comes from the environment of this program, its links to source trees included."""
+    """Everything but Spark comes from the environment of this program, including its links to source trees."""
     ask = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     own = subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
     lender = sysconfig.get_path("purelib")
@@ -46,7 +46,7 @@ def _lend_packages(python: Path) -> None:
 
 
 def passes(version: str) -> bool:
-    """Whether the suite is green on a version."""
+    """Whether the suite passes on a version."""
     print(f"== Spark {version}", flush=True)
     try:
         python = environment(version)

@@ -1,4 +1,4 @@
-"""A copy of one hub into another that must be exact whatever dies on the way."""
+"""A copy of one hub to another that must be exact, whatever is killed meanwhile."""
 
 import json
 import time
@@ -11,9 +11,9 @@ from pipeline.copying import unfinished
 from pipeline.queries import conf
 
 PARTITIONS, RUN = 3, 50
-# Micro-batches for each death: a query that ends before it was killed often enough proves nothing.
+# Micro-batches for each kill: a query that ends before enough kills proves nothing.
 TRIGGERS_PER_DEATH, EVENTS_PER_TRIGGER = 3, 150
-# One life of a query or program, on a machine that does other things as well.
+# The time for one run of a query or program on a busy machine.
 LIFE_SECONDS = 240
 POLL_SECONDS = 0.005
 MOST_EVENTS = 1_000_000
@@ -49,7 +49,7 @@ class Copying:
         return path
 
     def await_open_batch(self, is_over: Callable[[], bool]) -> int | None:
-        """Wait for a new micro-batch that is logged and not committed; None when all is over before one comes."""
+        """Wait for a new micro-batch that is logged but not committed; returns None if the query ends before."""
         deadline = time.monotonic() + LIFE_SECONDS
         while time.monotonic() < deadline:
             number = unfinished(self.checkpoint)
@@ -59,17 +59,17 @@ class Copying:
             if is_over():
                 return None
             time.sleep(POLL_SECONDS)
-        raise AssertionError("the query neither goes on nor ends")
+        raise AssertionError("the query neither continues nor ends")
 
     def assert_exact(self) -> None:
-        """Every event once, in its partition and in order."""
+        """Check that every event is stored once, in its partition and in order."""
         source, target = (list(stored(self.hubs, hub)) for hub in (self.source, self.target))
         assert len(source) == self.events
         assert target == source
 
 
 def stored(hubs: Hubs, hub: str, partitions: int = PARTITIONS) -> Iterator[tuple[int, bytes | None]]:
-    """What a hub holds: partition and body, in the order of sequence numbers; read without Spark."""
+    """Partition and body of the events of a hub, in the order of sequence numbers; read without Spark."""
     reader = hubs.reader(hub)
     for partition, (first, end) in reader.bounds(range(partitions)).items():
         for fetched in reader.read_range(partition, first, end):

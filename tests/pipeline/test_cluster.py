@@ -1,8 +1,6 @@
-"""A real Spark cluster: source and sink run on executors that are killed with kill -9, and the sink has the same events
-as the source.
-
-Two deaths under Capture here, many and those of a query with `--torture` (`make torture`); `test_crash.py` has the few
-deaths of a query's workers, driver and node.
+"""A real Spark cluster: source and sink run on executors that are killed with kill -9, and the target has the same
+events as the source. Two kills during Capture here, many and those of a query with `--torture` (`make torture`);
+`test_crash.py` has the few kills of a query's workers, driver and node.
 """
 
 import json
@@ -26,7 +24,7 @@ from hubmere.settings import HubSetting
 from hubmere.testing import Node
 from pipeline import copying as program
 from pipeline.cluster import SETTINGS, Cluster, a_cluster, conf_words, package_as_zip, python_without_package
-from pipeline.processes import family, kill_one
+from pipeline.processes import kill_one
 from pipeline.secrets_shown import shown, texts_of
 from pipeline.surviving import LIFE_SECONDS, Copying
 
@@ -37,9 +35,9 @@ pytestmark = [
 ]
 
 TESTS = Path(__file__).parent.parent
-# Executors that die one after another cost an application its life, not its work.
+# Executors that are killed repeatedly end an application, but its work is not lost.
 TRIGGERS_PER_DEATH = 3
-# Capture: files of ten megabytes, of which a task writes one; so many for each run of the job.
+# Capture: files of ten megabytes, one for each task; a number of them for each run of the job.
 PARTITIONS, FILES_PER_PARTITION = 2, 2
 BODY_BYTES, BODIES_PER_FILE = 65_536, 168
 POLL_SECONDS = 0.005
@@ -54,7 +52,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @contextmanager
 def submitted(cluster: Cluster, copying: Copying, folder: Path) -> "Iterator[subprocess.Popen[bytes]]":
-    """The copy as an application: executors have the package from `--py-files` alone."""
+    """The copy as an application: executors get the package only from `--py-files`."""
     words = ["--master", cluster.url, *conf_words(SETTINGS), "--py-files", str(package_as_zip(folder))]
     variables = {
         **os.environ,
@@ -78,16 +76,16 @@ def submitted(cluster: Cluster, copying: Copying, folder: Path) -> "Iterator[sub
 
 
 def assert_hidden(cluster: Cluster, node: Node, *logs: Path) -> None:
-    """No key and no token of the node is in a log or on a command line of the cluster."""
+    """Check that no key and no token of the node is in a log or on a command line of the cluster."""
     key = node.connection_string.rpartition("SharedAccessKey=")[2]
     texts = texts_of([*cluster.logs(), *logs])
     assert any(" INFO " in text for place, text in texts.items() if place.endswith("/stderr"))
-    lines = {str(pid): command for pid, command in family(cluster.worker).items()}
+    lines = {str(pid): command for pid, command in cluster.processes().items()}
     assert shown({"the key": key, "the token": node.admin_token}, {**texts, **lines}) == []
 
 
 def kill_next(cluster: Cluster, killed: dict[str, int], chance: Random, is_over: Callable[[], bool]) -> None:
-    """Kill one of the kind of which fewer are dead; after the last death it may take a moment until there is one."""
+    """Kill one process of the kind with fewer kills; after the last kill it may take a moment until there is one."""
     kind = min(killed, key=lambda each: killed[each])
     find = cluster.executors if kind == "jvm" else cluster.python_workers
     while not is_over():
@@ -101,10 +99,10 @@ def _has_exited(process: "subprocess.Popen[bytes]") -> bool:
     return process.poll() is not None
 
 
-def test_executors_that_are_killed_under_a_query_cost_no_event(
+def test_executors_that_are_killed_during_a_query_lose_no_event(
     cluster: Cluster, hubs: Hubs, tmp_path: Path, deaths: Callable[[int, int], int]
 ) -> None:
-    """JVMs and their Python processes in turn, amid micro-batches; an application that fails is submitted again."""
+    """JVMs and Python processes are killed in turn during micro-batches; a failed application is submitted again."""
     wanted = deaths(0, 40)
     copying = Copying(hubs, wanted, tmp_path, TRIGGERS_PER_DEATH)
     chance = Random(13)
@@ -115,7 +113,7 @@ def test_executors_that_are_killed_under_a_query_cost_no_event(
         with submitted(cluster, copying, tmp_path) as process:
             is_over = partial(_has_exited, process)
             while sum(killed.values()) < wanted and copying.await_open_batch(is_over) is not None:
-                # Anywhere in the micro-batch.
+                # The kill may hit any part of the micro-batch.
                 time.sleep(chance.choice((0.0, 0.05, 0.2)))
                 kill_next(cluster, killed, chance, is_over)
             code = process.wait(LIFE_SECONDS)
@@ -130,7 +128,7 @@ def test_executors_that_are_killed_under_a_query_cost_no_event(
 
 @pytest.fixture
 def captured() -> Iterator[Hubs]:
-    """A node that captures a hub and leaves the job to others."""
+    """A node that captures a hub without starting the job."""
     hubs = [HubSetting(name="orders", partition_count=PARTITIONS)]
     with Node(
         hubs=hubs, settings={"as": "unlimited", "limits.publication_bytes": 1024 * 1024, "capture_supervise": False}
@@ -144,7 +142,7 @@ def captured() -> Iterator[Hubs]:
 
 
 def publish_files(hubs: Hubs, name: str) -> int:
-    """As many events as fill the files of one run; gives how many."""
+    """Publish enough events to fill the files of one run; returns their number."""
     for partition in range(PARTITIONS):
         bodies = [b"%s %d" % (name.encode(), number) for number in range(FILES_PER_PARTITION * BODIES_PER_FILE)]
         batches = [[body.ljust(BODY_BYTES, b".") for body in bodies[at : at + 14]] for at in range(0, len(bodies), 14)]
@@ -154,7 +152,7 @@ def publish_files(hubs: Hubs, name: str) -> int:
 
 @contextmanager
 def capturing(cluster: Cluster, node: Node, folder: Path) -> "Iterator[subprocess.Popen[bytes]]":
-    """The command of a user, on the cluster, for all stored events."""
+    """Run the user's command on the cluster for all stored events."""
     words = ["--node", node.http, "--master", cluster.url, "--checkpoint-location", str(folder / "checkpoints")]
     further = [f"--spark={word}" for word in conf_words(SETTINGS)]
     with (folder / "job.log").open("ab") as out:
@@ -170,14 +168,14 @@ def capturing(cluster: Cluster, node: Node, folder: Path) -> "Iterator[subproces
 
 
 def is_writing(node: Node) -> bool:
-    """Whether a task has a file under its hands."""
+    """Whether a task is writing a file."""
     return any((node.data / "capture" / "files" / STAGING).glob("*/*"))
 
 
-def test_executors_that_are_killed_under_capture_cost_no_event(
+def test_executors_that_are_killed_during_capture_lose_no_event(
     cluster: Cluster, captured: Hubs, tmp_path: Path, deaths: Callable[[int, int], int]
 ) -> None:
-    """`hubmere capture run --master`: an executor's JVM and a Python process die while files are written."""
+    """`hubmere capture run --master`: an executor's JVM and a Python process are killed while files are written."""
     chance, log = Random(17), tmp_path / "job.log"
     killed = {"jvm": 0, "python": 0}
     published = 0

@@ -1,6 +1,6 @@
-"""Nodes, workers and drivers that die in the middle of a query: source equals sink, exactly.
+"""Nodes, workers and drivers that are killed during a query: the target equals the source exactly.
 
-A few deaths of each kind here, many with `--torture` (`make torture`).
+A few kills of each kind here, many with `--torture` (`make torture`).
 """
 
 import os
@@ -46,7 +46,7 @@ def _has_ended(query: StreamingQuery) -> bool:
 
 
 def run_under_deaths(spark: SparkSession, copying: Copying, deaths: int, kill: Callable[[], None]) -> int:
-    """Run the query to its end and kill in so many of its micro-batches; started again when it fails of it."""
+    """Run the query to its end with kills in a number of its micro-batches; it is started again when it fails."""
     killed = 0
     while True:
         try:
@@ -62,10 +62,10 @@ def run_under_deaths(spark: SparkSession, copying: Copying, deaths: int, kill: C
             return killed
 
 
-def test_node_that_is_killed_under_a_query_costs_no_event(
+def test_node_that_is_killed_during_a_query_loses_no_event(
     spark: SparkSession, disk_hubs: Hubs, tmp_path: Path, deaths: Callable[[int, int], int]
 ) -> None:
-    """During micro-batches; it is started again on the same ports."""
+    """It is killed during micro-batches and started again on the same ports."""
     wanted = deaths(3, 40)
     copying = Copying(disk_hubs, wanted, tmp_path)
 
@@ -79,10 +79,10 @@ def test_node_that_is_killed_under_a_query_costs_no_event(
     copying.assert_exact()
 
 
-def test_workers_that_are_killed_under_a_query_cost_no_event(
+def test_workers_that_are_killed_during_a_query_lose_no_event(
     spark: SparkSession, hubs: Hubs, tmp_path: Path, deaths: Callable[[int, int], int]
 ) -> None:
-    """Any Python process of Spark: one that plans, reads or writes."""
+    """They are Python processes of Spark that plan, read or write."""
     wanted = deaths(3, 40)
     copying = Copying(hubs, wanted, tmp_path)
     chance = Random(7)
@@ -99,8 +99,8 @@ def test_workers_that_are_killed_under_a_query_cost_no_event(
     copying.assert_exact()
 
 
-def test_worker_that_is_killed_is_replaced_without_a_trace(spark: SparkSession, hubs: Hubs) -> None:
-    """The Python process that computes rows dies by SIGKILL at the end of its first attempt."""
+def test_worker_that_is_killed_is_replaced(spark: SparkSession, hubs: Hubs) -> None:
+    """The Python process that computes rows is killed at the end of its first attempt."""
     hub = hubs.new(PARTITIONS)
 
     def dying_once(numbers: Iterable[int]) -> Iterator[tuple[str]]:
@@ -136,10 +136,10 @@ def _has_exited(program: "subprocess.Popen[bytes]") -> bool:
     return program.poll() is not None
 
 
-def test_driver_that_is_killed_between_log_and_commit_costs_no_event(
+def test_driver_that_is_killed_between_log_and_commit_loses_no_event(
     spark: SparkSession, hubs: Hubs, tmp_path: Path, deaths: Callable[[int, int], int]
 ) -> None:
-    """Driver and JVM die at once, with a micro-batch that is logged and half done; the next life repeats it."""
+    """Driver and JVM are killed with an incomplete micro-batch; the next run repeats it."""
     wanted = deaths(1, 25)
     copying = Copying(hubs, wanted, tmp_path)
     chance = Random(11)
@@ -152,7 +152,7 @@ def test_driver_that_is_killed_between_log_and_commit_costs_no_event(
             if number is None:
                 assert program.wait(LIFE_SECONDS) == 0
                 break
-            # Anywhere between the log and the commit: at once, or when tasks have begun to write.
+            # Any time between the log and the commit: at once, or when tasks have begun to write.
             time.sleep(chance.choice((0.0, 0.05, 0.2)))
             os.killpg(program.pid, signal.SIGKILL)
         killed += unfinished(copying.checkpoint) is not None

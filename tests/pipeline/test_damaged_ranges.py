@@ -1,4 +1,4 @@
-"""Events that are damaged on disk: a query fails and names them, or passes over them, and Capture counts them."""
+"""Events that are damaged on disk: a query fails and names them, or skips them, and Capture counts them."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from client.hubs import Hubs, an_account, bodies
+from client.hubs import PATIENCE_S, Hubs, an_account, bodies
 from hubmere.client.connection import Client
 from hubmere.client.consumer import HubReader
 from hubmere.pipeline.capture.writing import write_file
@@ -18,7 +18,7 @@ from hubmere.pipeline.offsets import DataLost, Range
 from hubmere.pipeline.ranges import read_ranges
 from hubmere.records.header import read_header
 from hubmere.settings import HubSetting
-from hubmere.store.log.segment import LOG, stem
+from hubmere.store.log.segments.segment import LOG, stem
 from hubmere.testing import Node
 from pipeline.capture.plans import a_hub, read
 from pipeline.capture.runs import micro_batches
@@ -26,7 +26,7 @@ from pipeline.capture.runs import micro_batches
 EVENTS_PER_BATCH = 3
 BATCHES = 8
 END = EVENTS_PER_BATCH * BATCHES
-# The batch that is damaged, with sequence numbers 9 to 11, and the last one.
+# The damaged batches: one with sequence numbers 9 to 11, and the last one.
 MIDDLE, LAST = 3, BATCHES - 1
 
 
@@ -65,7 +65,7 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hubs]:
 
 
 def _sequences(hubs: Hubs, *ranges: tuple[int, int], hub: str = "orders", fails: bool = True) -> list[int]:
-    """What a task of a query reads."""
+    """The sequence numbers that a task of a query reads."""
     wanted = [Range(0, start, end) for start, end in ranges]
     account = an_account(hubs.node)
     found = read_ranges(account, hub, wanted, SCHEMA, hub_id=None, fails_on_data_loss=fails)
@@ -87,8 +87,8 @@ def _without(lost: Sequence[int], end: int = END) -> list[int]:
         (12, 23, "partition 0: 21 to 22)"),
     ],
 )
-def test_a_query_over_damaged_events_fails_and_names_them(damaged: Hubs, start: int, end: int, named: str) -> None:
-    """It used to skip them silently, although `failOnDataLoss` is true by default."""
+def test_query_over_damaged_events_fails_and_names_them(damaged: Hubs, start: int, end: int, named: str) -> None:
+    """Before, it skipped them silently, although `failOnDataLoss` is true by default."""
     with pytest.raises(DataLost) as raised:
         _sequences(damaged, (start, end))
 
@@ -96,13 +96,13 @@ def test_a_query_over_damaged_events_fails_and_names_them(damaged: Hubs, start: 
     assert "set failOnDataLoss to false" in str(raised.value)
 
 
-def test_ranges_beside_the_damage_are_read(damaged: Hubs) -> None:
-    """Only the tasks that were to read damaged events fail; an answer may reach further than its range."""
+def test_ranges_without_damage_are_read(damaged: Hubs) -> None:
+    """Only tasks with damaged events fail; a response may reach beyond its range."""
     assert _sequences(damaged, (0, 9), (12, 21)) == [*range(9), *range(12, 21)]
 
 
-def test_a_query_that_accepts_loss_passes_over_it_and_says_so(damaged: Hubs, caplog: pytest.LogCaptureFixture) -> None:
-    """One warning for each range."""
+def test_query_that_accepts_loss_skips_it_and_reports_it(damaged: Hubs, caplog: pytest.LogCaptureFixture) -> None:
+    """There is one warning for each range."""
     with caplog.at_level(logging.WARNING, "hubmere.spark"):
         found = _sequences(damaged, (0, END), fails=False)
 
@@ -112,7 +112,7 @@ def test_a_query_that_accepts_loss_passes_over_it_and_says_so(damaged: Hubs, cap
 
 
 def test_capture_counts_damaged_events_as_lost(damaged: Hubs, tmp_path: Path) -> None:
-    """The rest is captured, and the job says how many are missing."""
+    """The other events are captured, and the job reports how many are missing."""
     plan = read(damaged, a_hub(damaged, "orders", tmp_path, partitions=1, size_limit_bytes=10_485_760))
     ((_, files),) = list(micro_batches(plan))
 
@@ -127,13 +127,13 @@ def test_markers_and_aborted_transactions_are_no_loss(tmp_path: Path) -> None:
     with Node(hubs=[HubSetting(name="orders", partition_count=1)], data=tmp_path / "data") as node:
         hubs = Hubs(node)
         producer = Producer(_kafka(node) | {"transactional.id": "t"})
-        producer.init_transactions(20)
+        producer.init_transactions(PATIENCE_S)
         for commit in (True, False, True):
             producer.begin_transaction()
             for body in bodies(3):
                 producer.produce("orders", body, partition=0)
-            producer.flush(20)
-            (producer.commit_transaction if commit else producer.abort_transaction)(20)
+            assert producer.flush(PATIENCE_S) == 0
+            (producer.commit_transaction if commit else producer.abort_transaction)(PATIENCE_S)
         end = hubs.reader("orders").bounds([0])[0].end
 
         found = _sequences(hubs, (0, end))
@@ -143,15 +143,15 @@ def test_markers_and_aborted_transactions_are_no_loss(tmp_path: Path) -> None:
     assert end == 12
 
 
-def test_numbers_that_compaction_took_are_no_loss(tmp_path: Path) -> None:
-    """On a compacted hub they cannot be distinguished from damage, and every query would fail."""
+def test_sequence_numbers_that_compaction_removed_are_no_loss(tmp_path: Path) -> None:
+    """On a compacted hub they cannot be distinguished from damage, so every query would fail."""
     data = tmp_path / "data"
     with Node(data=data) as node:
         _create_compacted(node)
         producer = Producer(_kafka(node))
         for number in range(4):
             producer.produce("orders", b"%d" % number, key=b"%d" % number, partition=0)
-            assert producer.flush(20) == 0
+            assert producer.flush(PATIENCE_S) == 0
         node.kill()
         _damage(data, 2)
         node.start()

@@ -1,4 +1,4 @@
-"""Record batches become rows: which events, and what each column shows."""
+"""Record batches become rows: which events, and the content of each column."""
 
 import logging
 from datetime import UTC, datetime
@@ -29,7 +29,7 @@ def bodies(rows: list[dict[str, object]]) -> list[object]:
     return [row["body"] for row in rows]
 
 
-def test_event_without_anything_has_every_column() -> None:
+def test_event_with_only_a_body_has_every_column() -> None:
     """The nine columns of Microsoft's connector, with their types."""
     (row,) = decoded(kafka_batch(plain(1), base=7), position=1000)
 
@@ -47,7 +47,7 @@ def test_event_without_anything_has_every_column() -> None:
 
 
 def test_amqp_event_shows_key_and_typed_properties() -> None:
-    """Strings as they are, other types in JSON, as the connector shows them."""
+    """Strings are unchanged and other types are JSON, as in the connector."""
     batch = publication_from_amqp(AMQP_BODY_AND_KEY, 0).batch
 
     (row,) = decoded(stored(batch, 0))
@@ -58,7 +58,7 @@ def test_amqp_event_shows_key_and_typed_properties() -> None:
 
 
 def test_event_looks_the_same_from_all_three_protocols() -> None:
-    """A query must not care how its events came."""
+    """A query must not depend on how its events were published."""
     by_amqp = publication_from_amqp(amqp.application_properties(("color", amqp.text("red"))) + amqp.data(b"x"), 0)
     by_http = publication_from_http([HttpEvent(body=b"x", properties={"color": "red"})])
     by_kafka = [Record(0, NOW_MS, None, b"x", (("color", b"red"),))]
@@ -69,7 +69,7 @@ def test_event_looks_the_same_from_all_three_protocols() -> None:
 
 
 def test_publisher_has_a_column() -> None:
-    """Events of a publisher's own endpoint carry its name as key too."""
+    """Events of a publisher have its name as key too."""
     batch = publication_from_amqp(amqp.data(b"x"), 0, publisher="sensor", resolve_key=lambda _: "sensor").batch
 
     (row,) = decoded(stored(batch, 0))
@@ -78,7 +78,7 @@ def test_publisher_has_a_column() -> None:
 
 
 def test_message_properties_and_annotations_are_system_properties() -> None:
-    """What the connector knows by the names of AMQP."""
+    """The connector shows them under their AMQP names."""
     message = (
         amqp.annotations(("x-opt-custom", b"\x71\x00\x00\x00\x07"))
         + amqp.section(0x73, amqp.compound(0xC0, [amqp.text("id-1"), b"\x40", b"\x40", amqp.text("subject-1")]))
@@ -91,7 +91,7 @@ def test_message_properties_and_annotations_are_system_properties() -> None:
 
 
 def test_kafka_key_is_a_system_property_and_not_the_partition_key() -> None:
-    """As in Azure: Kafka's partitioner is not the service's."""
+    """As in Azure, where Kafka's partitioner differs from that of the service."""
     (row,) = decoded(kafka_batch([Record(0, NOW_MS, b"k", b"v", (("h", None), ("bin", b"\xff\x01")))]))
 
     assert row["partitionKey"] is None
@@ -107,8 +107,8 @@ def test_null_and_empty_bodies_differ() -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_every_codec_is_opened(codec: Codec) -> None:
-    """Producers choose."""
+def test_every_codec_is_decoded(codec: Codec) -> None:
+    """Producers choose the codec."""
     rows = decoded(kafka_batch(plain(100), codec=codec))
 
     assert bodies(rows) == [record.value for record in plain(100)]
@@ -116,7 +116,7 @@ def test_every_codec_is_opened(codec: Codec) -> None:
 
 @given(sizes=st.lists(st.integers(1, 20), min_size=1, max_size=8), data=st.data())
 def test_any_range_of_any_batches_is_exact(sizes: list[int], data: st.DataObject) -> None:
-    """Offsets and sequence numbers decide, not where batches begin."""
+    """Offsets and sequence numbers decide, not the boundaries of batches."""
     batches, base, expected, position = [], 0, [], 500
     for number, size in enumerate(sizes):
         batch = kafka_batch(plain(size, f"batch {number}"), base=base)
@@ -133,15 +133,15 @@ def test_any_range_of_any_batches_is_exact(sizes: list[int], data: st.DataObject
     assert [(row["body"], row["sequenceNumber"], row["offset"]) for row in rows] == expected[start:end]
 
 
-def test_offset_is_the_sequence_number_where_no_byte_numbers_are_kept() -> None:
-    """Compacted hubs, and brokers that are not ours."""
+def test_offset_is_the_sequence_number_without_byte_positions() -> None:
+    """This applies to compacted hubs, and to other brokers."""
     rows = decoded(kafka_batch(plain(3), base=40))
 
     assert [row["offset"] for row in rows] == ["40", "41", "42"]
 
 
-def test_times_are_the_producers_own_where_the_hub_keeps_those() -> None:
-    """Only a batch that was stamped on append has one time for all."""
+def test_times_are_those_of_the_producers_on_a_create_time_hub() -> None:
+    """Only a batch with append time has one time for all records."""
     batch = kafka_batch([Record(0, NOW_MS, None, b"a"), Record(1, NOW_MS + 5, None, b"b")])
     unstamped = bytearray(batch)
     unstamped[22] &= ~0x08
@@ -152,8 +152,8 @@ def test_times_are_the_producers_own_where_the_hub_keeps_those() -> None:
     assert (rows[1]["enqueuedTime"] - rows[0]["enqueuedTime"]).microseconds == 5000
 
 
-def test_aborted_transaction_is_left_out_and_the_next_of_its_producer_is_not() -> None:
-    """A transaction that was aborted ends with its marker."""
+def test_aborted_transaction_is_skipped_and_the_next_of_its_producer_is_not() -> None:
+    """An aborted transaction ends with its marker."""
     transactional: dict[str, Any] = {"attributes": TRANSACTIONAL, "producer_id": 9, "producer_epoch": 0}
     rows = decoded(
         kafka_batch(plain(2, "before"), base=0),
@@ -168,8 +168,8 @@ def test_aborted_transaction_is_left_out_and_the_next_of_its_producer_is_not() -
     assert [str(row["body"], "utf-8").split()[0] for row in rows] == ["before"] * 2 + ["between"] + ["kept"] * 2
 
 
-def test_batch_that_cannot_be_read_is_left_out_and_reported(caplog: pytest.LogCaptureFixture) -> None:
-    """A producer may fill a valid batch with anything; it must not stop every query for ever."""
+def test_undecodable_batch_is_skipped_and_reported(caplog: pytest.LogCaptureFixture) -> None:
+    """A valid batch of a producer may contain anything; it must not stop every query for ever."""
     broken = bytearray(kafka_batch(plain(3), base=5))
     broken[62:70] = b"\xff" * 8
     seal(broken)
@@ -181,8 +181,8 @@ def test_batch_that_cannot_be_read_is_left_out_and_reported(caplog: pytest.LogCa
     assert "5 to 7" in caplog.text
 
 
-def test_only_wanted_columns_are_made_in_their_order() -> None:
-    """Only the requested columns are decoded."""
+def test_only_requested_columns_are_decoded_in_their_order() -> None:
+    """Other columns cost nothing."""
     schema = pa.schema([SCHEMA.field("sequenceNumber"), SCHEMA.field("body")])
 
     rows = decoded(kafka_batch(plain(2)), schema=schema)
@@ -193,7 +193,7 @@ def test_only_wanted_columns_are_made_in_their_order() -> None:
     ]
 
 
-def test_nothing_in_the_range_is_no_batch() -> None:
-    """Spark is not handed empty batches."""
+def test_range_without_events_gives_no_batch() -> None:
+    """Spark gets no empty batches."""
     assert decoded(kafka_batch(plain(3)), start=3, end=9) == []
     assert decoded() == []

@@ -30,7 +30,7 @@ stream.flush()
 
 
 def test_source_process_answers_spark_before_its_imports_end(tmp_path: Path) -> None:
-    """Spark waits for 10 s at most, whatever a machine has to do besides."""
+    """Spark waits for at most 10 s, even on a busy machine."""
     (tmp_path / "slow_module.py").write_text(SLOW_MODULE)
     go, address = tmp_path / "go", tmp_path / "spark.sock"
     os.mkfifo(go)
@@ -57,8 +57,8 @@ def test_source_process_answers_spark_before_its_imports_end(tmp_path: Path) -> 
     assert elsewhere.strip() == f"{go}.other"
 
 
-def test_process_without_a_socket_runs_as_with_python_itself(tmp_path: Path) -> None:
-    """Spark's daemon, which connects to nothing."""
+def test_process_without_a_socket_runs_like_python_itself(tmp_path: Path) -> None:
+    """This is Spark's daemon, which does not connect."""
     python = write_script(tmp_path / "with a space" / "python")
     command = [str(python), "-m", "json.tool", "--help"]
 
@@ -68,8 +68,8 @@ def test_process_without_a_socket_runs_as_with_python_itself(tmp_path: Path) -> 
     assert sys.executable in python.read_text()
 
 
-def test_anything_but_a_module_is_given_to_python_itself(tmp_path: Path) -> None:
-    """Spark runs `--version` and `-c` to see whether there is a Python, and otherwise finds no data source."""
+def test_other_arguments_are_passed_to_python_itself(tmp_path: Path) -> None:
+    """Spark runs `--version` and `-c` to check the Python, and otherwise finds no data source."""
     python = str(write_script(tmp_path / "python"))
 
     version = subprocess.run([python, "--version"], capture_output=True, text=True, check=True, timeout=60)

@@ -1,4 +1,4 @@
-"""Where Spark finds the source: with the Python that it starts its processes with."""
+"""How Spark finds the source: with the Python that runs its processes."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ spark.stop()
 
 
 def test_source_is_found_without_an_activated_environment(tmp_path: Path) -> None:
-    """The program runs with the environment's Python, the path leads to another one that has no package of ours."""
+    """The program runs with the environment's Python, but the path leads to a Python without our package."""
     other = tmp_path / "bin"
     other.mkdir()
     (other / "python3").write_text("#!/bin/sh\nexit 1\n")
@@ -42,7 +42,7 @@ def test_source_is_found_without_an_activated_environment(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("hidden", "access"), [("pyarrow", "DefaultSource({})"), ("pyspark", "DefaultSource")])
 def test_missing_package_is_reported_with_the_command_that_adds_it(tmp_path: Path, hidden: str, access: str) -> None:
-    """Spark passes over an error while it looks for sources, and would say that there is no such format."""
+    """Spark ignores errors while it looks for sources, and would report that there is no such format."""
     (tmp_path / f"{hidden}.py").write_text(
         f"raise ModuleNotFoundError(\"No module named '{hidden}'\", name='{hidden}')\n"
     )

@@ -1,4 +1,4 @@
-"""One query over captured files and the log: every event once, whatever retention has taken from the log."""
+"""One query over captured files and the log: every event once, whatever retention has deleted from the log."""
 
 import pickle
 import time
@@ -33,7 +33,7 @@ def hubs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CapturedHubs]:
 
 
 def read_batch(hubs: CapturedHubs, hub: str, filters: list[Filter] | None = None, **options: str) -> list[Row]:
-    """The rows of a batch with history, each task read by a copy of the reader as on an executor."""
+    """The rows of a batch with history; each task uses a copy of the reader, as on an executor."""
     given = read_options(conf(hubs, hub, **{"capture": "auto", **options}))
     reader = HubBatchReader(given, SCHEMA) if filters is None else FilteredHubReader(given, SCHEMA)
     if isinstance(reader, FilteredHubReader):
@@ -54,8 +54,8 @@ def numbered(count: int, name: str = "event") -> list[str]:
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_files_and_log_give_the_rows_that_the_log_gave(hubs: CapturedHubs, encoding: str) -> None:
-    """In all nine columns, wherever the log begins."""
+def test_files_and_log_give_the_same_rows_as_the_log(hubs: CapturedHubs, encoding: str) -> None:
+    """All nine columns are equal, wherever the log begins."""
     hub = hubs.new_captured(partitions=2, encoding=encoding)
     for run in range(3):
         hubs.publish(hub, 0, *(bodies(20, f"{run} {part}") for part in range(3)))
@@ -71,8 +71,8 @@ def test_files_and_log_give_the_rows_that_the_log_gave(hubs: CapturedHubs, encod
         assert read_batch(hubs, hub) == expected
 
 
-def test_location_may_be_given(hubs: CapturedHubs, tmp_path: Path) -> None:
-    """Where executors see the folder of the node under another path, or files were moved."""
+def test_location_can_be_given(hubs: CapturedHubs, tmp_path: Path) -> None:
+    """Executors may see the folder of the node under another path, or files were moved."""
     hub = hubs.new_captured()
     hubs.publish(hub, 0, bodies(9))
     hubs.capture(hub)
@@ -87,19 +87,19 @@ def test_location_may_be_given(hubs: CapturedHubs, tmp_path: Path) -> None:
 
 
 def test_hub_without_a_destination_is_refused(hubs: CapturedHubs) -> None:
-    """`auto` must not read the log alone and leave out what was meant."""
+    """`auto` must not read only the log."""
     with pytest.raises(NoCapturedFiles, match="no capture destination"):
         read_batch(hubs, hubs.new())
 
 
 def test_location_that_cannot_be_read_is_refused(hubs: CapturedHubs) -> None:
-    """With the forms that there are."""
+    """The error lists the supported forms."""
     with pytest.raises(InvalidOption, match="file:///folder"):
         read_batch(hubs, hubs.new(), capture="ftp://somewhere")
 
 
-def test_starting_positions_lie_in_files_and_in_the_log(hubs: CapturedHubs) -> None:
-    """By sequence number, by offset and by time, on both sides of the seam."""
+def test_starting_positions_may_be_in_files_or_in_the_log(hubs: CapturedHubs) -> None:
+    """They are sequence numbers, offsets and times, before and after the start of the log."""
     hub = hubs.new_captured()
     for run in range(4):
         hubs.publish(hub, 0, bodies(10, f"{run}"), bodies(10, f"{run} again"))
@@ -123,8 +123,8 @@ def test_starting_positions_lie_in_files_and_in_the_log(hubs: CapturedHubs) -> N
     assert up_to == every[:30]
 
 
-def test_filters_choose_files(hubs: CapturedHubs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A range of times or numbers opens the files that have it and no others."""
+def test_filters_select_files(hubs: CapturedHubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A range of times or numbers opens only the files that contain it."""
     hub = hubs.new_captured()
     for run in range(8):
         hubs.publish(hub, 0, bodies(10, f"{run}"))
@@ -155,8 +155,10 @@ def record_reads(opened: list[str]) -> Any:
     return read
 
 
-def test_events_in_no_file_and_no_log_are_named(hubs: CapturedHubs, caplog: pytest.LogCaptureFixture) -> None:
-    """Capture was off for a while, and retention has taken what came then."""
+def test_events_in_no_file_and_not_in_the_log_are_reported(
+    hubs: CapturedHubs, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Capture was disabled for a while, and retention has deleted those events."""
     hub = hubs.new_captured()
     hubs.publish(hub, 0, bodies(10))
     hubs.capture(hub)
@@ -174,8 +176,8 @@ def test_events_in_no_file_and_no_log_are_named(hubs: CapturedHubs, caplog: pyte
     assert "partition 0: 10 to 19" in caplog.text
 
 
-def test_file_that_was_deleted_is_named_as_its_events(hubs: CapturedHubs) -> None:
-    """At the beginning the history is just shorter; in the middle there is a gap."""
+def test_events_of_a_deleted_file_are_reported(hubs: CapturedHubs) -> None:
+    """At the beginning the history is shorter; in the middle there is a gap."""
     hub = hubs.new_captured()
     for run in range(4):
         hubs.publish(hub, 0, bodies(10, f"{run}"))
@@ -191,7 +193,7 @@ def test_file_that_was_deleted_is_named_as_its_events(hubs: CapturedHubs) -> Non
 
 
 def test_files_of_a_deleted_hub_are_not_those_of_the_new_one(hubs: CapturedHubs) -> None:
-    """The names are the same and the numbers begin again; the id of the hub in each file tells them apart."""
+    """Names are the same and sequence numbers start again; the id of the hub in each file distinguishes them."""
     hub = hubs.new_captured()
     hubs.publish(hub, 0, bodies(10, "old"))
     hubs.capture(hub)
@@ -218,7 +220,7 @@ def stream(hubs: CapturedHubs) -> Iterator["Streams"]:
 
 
 class Streams:
-    """Makes readers of streams with history, and stops them as Spark does when a query ends."""
+    """Creates stream readers with history, and stops them as Spark does when a query ends."""
 
     def __init__(self, hubs: CapturedHubs) -> None:
         self._hubs = hubs
@@ -242,8 +244,8 @@ def read_micro_batch(reader: HubStreamReader, start: dict[str, Any], end: dict[s
     return found
 
 
-def test_stream_moves_from_files_to_the_log_while_retention_moves(hubs: CapturedHubs, stream: Streams) -> None:
-    """Each micro-batch finds the log beginning somewhere else, also between its plan and its reading."""
+def test_stream_moves_from_files_to_the_log_while_retention_deletes(hubs: CapturedHubs, stream: Streams) -> None:
+    """At each micro-batch the log begins at another event, also between planning and reading."""
     hub = hubs.new_captured()
     hubs.publish(hub, 0, *(bodies(10, f"{part}") for part in range(10)))
     hubs.capture(hub)
@@ -271,8 +273,8 @@ def test_stream_moves_from_files_to_the_log_while_retention_moves(hubs: Captured
     assert sizes == [15] * 6 + [10]
 
 
-def test_bytes_of_a_trigger_are_limited_in_files_too(hubs: CapturedHubs, stream: Streams) -> None:
-    """By the size of the files there, by bytes of the log behind them."""
+def test_byte_limit_of_a_trigger_applies_to_files_too(hubs: CapturedHubs, stream: Streams) -> None:
+    """In files their size counts, in the log its bytes."""
     hub = hubs.new_captured()
     hubs.publish(hub, 0, *([b"%d " % part + b"x" * 1000] * 10 for part in range(10)))
     hubs.capture(hub)
@@ -290,7 +292,7 @@ def test_bytes_of_a_trigger_are_limited_in_files_too(hubs: CapturedHubs, stream:
 
 
 def test_events_of_one_task_come_from_files_and_log(hubs: CapturedHubs, stream: Streams) -> None:
-    """A range does not end at the seam; the seam is where the log says it is when the task runs."""
+    """A range may include the start of the log; the start is determined when the task runs."""
     hub = hubs.new_captured(partitions=2)
     hubs.publish(hub, 0, bodies(30))
     hubs.publish(hub, 1, bodies(30))
@@ -308,7 +310,7 @@ def test_events_of_one_task_come_from_files_and_log(hubs: CapturedHubs, stream: 
 
 
 def test_recreated_hub_stops_the_stream(hubs: CapturedHubs, stream: Streams) -> None:
-    """Files of the old hub are still there, and are not its history."""
+    """Files of the old hub still exist, but are not the history of the new one."""
     hub = hubs.new_captured()
     hubs.publish(hub, 0, bodies(10, "old"))
     hubs.capture(hub)
@@ -323,7 +325,7 @@ def test_recreated_hub_stops_the_stream(hubs: CapturedHubs, stream: Streams) -> 
 
 
 def test_time_before_all_events_is_the_beginning_of_the_files(hubs: CapturedHubs, stream: Streams) -> None:
-    """Years back; and a time to come is the end."""
+    """The time is years ago; a time in the future is the end."""
     hub = hubs.new_captured()
     hubs.publish(hub, 0, bodies(10))
     hubs.capture(hub)

@@ -1,6 +1,6 @@
-"""Queries that die where captured files end and the log begins, while retention moves that place: exact to the event.
+"""Queries that are killed at the transition from captured files to the log, while retention moves it: every event once.
 
-The sink is a hub, read without Spark; one death here, many with `--torture` (`make torture`).
+The target is a hub, read without Spark; one kill here, many with `--torture` (`make torture`).
 """
 
 import json
@@ -34,13 +34,13 @@ def hubs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CapturedHubs]:
 
 
 class SeamCopying(Copying):
-    """A copy whose source is partly in captured files, and more so with every move of retention."""
+    """A copy whose source is partly in captured files, and more with every move of retention."""
 
     def __init__(self, hubs: CapturedHubs, deaths: int, folder: Path) -> None:
         self.captured = hubs
         super().__init__(hubs, deaths, folder)
         hubs.capture(self.source)
-        # A second file of each partition, and events that are in the log alone.
+        # A second file of each partition, and events that are only in the log.
         for run, is_captured in ((1, True), (2, False)):
             for partition in range(PARTITIONS):
                 hubs.publish(self.source, partition, bodies(RUN, f"{partition} later {run}"))
@@ -61,30 +61,30 @@ class SeamCopying(Copying):
         return conf(self.hubs, self.source, capture="auto", **limit), conf(self.hubs, self.target)
 
     def move_retention(self, firsts: dict[int, int]) -> None:
-        """Delete events from the log, never those that are in no file."""
+        """Delete events from the log, but only those that are in a file."""
         captured = self.events // PARTITIONS - RUN
         for partition, first in firsts.items():
             self.log_starts[partition] = max(self.log_starts[partition], min(first, captured))
             self.hubs.trim(self.source, partition, self.log_starts[partition])
 
     def move_retention_into(self, number: int, chance: Random) -> None:
-        """Let the log begin inside of a micro-batch that is being read, before it, or behind it."""
+        """Let the log begin inside a micro-batch that is being read, before it, or after it."""
         lines = (self.checkpoint / "offsets" / str(number)).read_text().splitlines()
         ends = json.loads(lines[-1])[self.source]
         step = EVENTS_PER_TRIGGER // PARTITIONS
         self.move_retention({int(partition): end - chance.randrange(-step, step) for partition, end in ends.items()})
 
     def assert_exact(self) -> None:
-        """Every event once, in its partition and in order, although the source has lost most of them."""
+        """Every event is stored once, in its partition and in order, although the source has deleted most of them."""
         assert len(self.expected) == self.events
         assert list(stored(self.hubs, self.target)) == self.expected
         assert max(self.log_starts.values()) > RUN // 2
 
 
-def test_driver_that_is_killed_at_the_seam_costs_no_event(
+def test_driver_that_is_killed_at_the_transition_loses_no_event(
     spark: SparkSession, hubs: CapturedHubs, tmp_path: Path, deaths: Callable[[int, int], int]
 ) -> None:
-    """Driver and JVM die in a micro-batch while the log loses events of it; the next life reads them from files."""
+    """Driver and JVM are killed while events of the micro-batch are deleted from the log; the next run reads files."""
     wanted = deaths(1, 20)
     copying = SeamCopying(hubs, wanted, tmp_path)
     chance = Random(17)
@@ -106,10 +106,10 @@ def test_driver_that_is_killed_at_the_seam_costs_no_event(
     copying.assert_exact()
 
 
-def test_workers_that_are_killed_at_the_seam_cost_no_event(
+def test_workers_that_are_killed_at_the_transition_lose_no_event(
     spark: SparkSession, hubs: CapturedHubs, tmp_path: Path, deaths: Callable[[int, int], int]
 ) -> None:
-    """Any Python process of Spark, with retention in the middle of the micro-batch that it plans, reads or writes."""
+    """They are Python processes of Spark; retention moves into the micro-batch that they plan, read or write."""
     wanted = deaths(0, 30)
     copying = SeamCopying(hubs, wanted, tmp_path)
     chance = Random(19)

@@ -1,4 +1,4 @@
-"""Events of captured files as rows: the same that the log gives, whatever published them and however they were kept."""
+"""Rows of captured files equal those of the log, for every publisher and every encoding."""
 
 import io
 from collections.abc import Callable, Sequence
@@ -42,7 +42,7 @@ def captured(encoding: CaptureEncoding, batches: Sequence[bytes], twin: Callable
 
 
 def assert_same_rows(batches: Sequence[bytes], encodings: Sequence[CaptureEncoding] = tuple(ENCODINGS)) -> None:
-    """What files of every encoding give is what the log gives, in all nine columns."""
+    """Files of every encoding give the rows of the log, in all nine columns."""
     expected = decoded(*batches, position=POSITION)
     for encoding in encodings:
         for twin in TWINS if encoding is not CaptureEncoding.PARQUET else TWINS[:1]:
@@ -71,7 +71,7 @@ def test_amqp_event_with_every_kind_of_value_is_read_back() -> None:
 
 
 def test_times_of_events_keep_their_milliseconds() -> None:
-    """Within a second, across seconds, backwards as producers may write them, and before 1970."""
+    """Times are within a second, across seconds, decreasing (as producers may write them), and before 1970."""
     times = [0, 5, 5, 999, 1000, 1000, 1001, 3000, 2500, 2500, -1, -1500]
     records = [Record(index, NOW_MS + delta, None, b"x") for index, delta in enumerate(times)]
     batch = bytes(encode_batch(records))
@@ -81,15 +81,15 @@ def test_times_of_events_keep_their_milliseconds() -> None:
     assert_same_rows([old])
 
 
-def test_time_is_told_only_where_the_second_does_not_say_it() -> None:
-    """A batch has one time: its first event carries it, and a file grows by some bytes for each batch."""
+def test_time_is_stored_only_if_it_is_not_a_whole_second() -> None:
+    """A batch has one time: its first event stores it, and a file grows by some bytes for each batch."""
     found = events(captured(CaptureEncoding.AVRO, [kafka_batch(plain(3)), kafka_batch(plain(2), base=3)]))
 
     assert [event["SystemProperties"] for event in found] == [{TIME: NOW_MS}, {}, {}, {}, {}]
 
 
-def test_names_of_our_own_properties_may_be_used_by_anyone() -> None:
-    """A publisher that sets an annotation of such a name gets it back, and no other time."""
+def test_names_of_our_own_properties_may_be_used_by_publishers() -> None:
+    """A publisher with an annotation of such a name gets it back, and the time does not change."""
     batch = amqp_event(annotations((TIME, b"\x81" + bytes(8)), ("x-hubmere-record", text("mine"))), data(b"b"))
 
     assert_same_rows([batch])
@@ -106,7 +106,7 @@ KAFKA_RECORDS = st.builds(
 def test_any_kafka_record_is_read_back(
     given_records: list[tuple[bytes | None, bytes | None, tuple[object, ...], int]],
 ) -> None:
-    """Any key, headers with repeated names, nulls, bytes that are no text; each with a time of its own."""
+    """There are any key, headers with repeated names, nulls and invalid UTF-8; each has its own time."""
     records = [
         Record(index, NOW_MS + delta, key, value, headers)  # type: ignore[arg-type]
         for index, (key, value, headers, delta) in enumerate(given_records)
@@ -120,22 +120,22 @@ def test_any_kafka_record_is_read_back(
 def test_any_row_that_spark_wrote_is_read_back(
     given_rows: list[tuple[bytes | None, str | None, dict[str, str | None]]],
 ) -> None:
-    """Events with a partition key and properties of text, the form of most events."""
+    """Events have a partition key and text properties, like most events."""
     records = [record_of(index, body, key, props.items()) for index, (body, key, props) in enumerate(given_rows)]
 
     assert_same_rows([stored(encode_batch(records), 0)])
 
 
 @given(BLOBS, st.lists(st.tuples(st.binary(max_size=9), BLOBS), max_size=4))
-def test_packed_record_is_unpacked(key: bytes | None, headers: list[tuple[bytes, bytes | None]]) -> None:
-    """Key and headers exactly, whatever they hold."""
+def test_packed_record_can_be_unpacked(key: bytes | None, headers: list[tuple[bytes, bytes | None]]) -> None:
+    """Key and headers are exact, with any content."""
     assert unpack(pack(key, headers)) == (key, headers)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize(("start", "end"), [(0, 3), (2500, 2600), (7990, 9000), (4000, 4000), (9000, 9999)])
 def test_part_of_a_file_is_read(encoding: CaptureEncoding, start: int, end: int) -> None:
-    """Tasks cut ranges anywhere; blocks and row groups outside of theirs are passed over."""
+    """Tasks split ranges anywhere; blocks and row groups outside of their range are skipped."""
     batches = [
         kafka_batch([Record(index, NOW_MS, None, b"%d " % index + b"x" * 500) for index in range(100)], base=base)
         for base in range(0, 8000, 100)

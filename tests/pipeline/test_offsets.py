@@ -1,4 +1,4 @@
-"""Offsets in the checkpoint, what a trigger admits, and how ranges become tasks."""
+"""Offsets in the checkpoint, the limits of a trigger, and how ranges become tasks."""
 
 import pytest
 from hypothesis import given
@@ -22,7 +22,7 @@ from hubmere.pipeline.offsets import (
 BACKLOGS = st.dictionaries(st.integers(0, 31), st.integers(0, 5_000_000), min_size=1, max_size=32)
 
 
-def test_checkpoint_has_the_shape_of_the_connector() -> None:
+def test_checkpoint_has_the_format_of_the_connector() -> None:
     """A query that used Microsoft's connector continues from its checkpoint, which has no id of the hub."""
     offset = HubOffset(hub="orders", id=None, next={1: 20, 0: 10})
 
@@ -31,7 +31,7 @@ def test_checkpoint_has_the_shape_of_the_connector() -> None:
     assert offset.is_of("any")
 
 
-def test_checkpoint_knows_the_id_of_its_hub() -> None:
+def test_checkpoint_contains_the_id_of_its_hub() -> None:
     """A hub that was created again has the same name."""
     offset = HubOffset(hub="orders", id="one", next={0: 10})
 
@@ -43,14 +43,14 @@ def test_checkpoint_knows_the_id_of_its_hub() -> None:
 
 
 def test_checkpoint_of_another_hub_is_refused() -> None:
-    """Reading a hub from another one's numbers would skip or repeat events."""
+    """Reading a hub from the numbers of another one would skip or repeat events."""
     with pytest.raises(CheckpointMismatch, match="'invoices'"):
         HubOffset.from_json("orders", {"invoices": {"0": 1}, "$hubId": "one"})
 
 
 @given(backlogs=BACKLOGS, limit=st.integers(1, 1_000_000))
-def test_limit_is_shared_out_in_proportion(backlogs: dict[int, int], limit: int) -> None:
-    """Exact when there is enough, never beyond what waits, and no partition that waits is left out."""
+def test_limit_is_divided_in_proportion_to_the_backlogs(backlogs: dict[int, int], limit: int) -> None:
+    """It is exact if there are enough events, never exceeds the backlog, and gives every waiting partition a share."""
     start = dict.fromkeys(backlogs, 100)
     end = {partition: 100 + waiting for partition, waiting in backlogs.items()}
     waiting = [partition for partition, count in backlogs.items() if count]
@@ -73,15 +73,15 @@ def test_limit_is_exact_for_even_backlogs() -> None:
     assert sum(admitted.values()) == 100
 
 
-def test_query_goes_on_where_it_stopped_and_takes_new_partitions_from_their_beginning() -> None:
-    """A partition that was added while the query ran is read as a whole."""
+def test_query_continues_where_it_stopped_and_reads_new_partitions_from_their_beginning() -> None:
+    """A partition that was added while the query ran is read completely."""
     starts, lost = resume({0: 5}, {0: Bounds(0, 10), 1: Bounds(3, 8)})
 
     assert (starts, lost) == ({0: 5, 1: 3}, [])
 
 
-def test_what_is_gone_is_named() -> None:
-    """Events that retention deleted, and a hub that was created again."""
+def test_lost_ranges_are_reported() -> None:
+    """They are events that retention deleted, and those of a hub that was created again."""
     starts, lost = resume({0: 5, 1: 50}, {0: Bounds(8, 10), 1: Bounds(0, 4)})
 
     assert starts == {0: 8, 1: 0}
@@ -92,8 +92,8 @@ def test_what_is_gone_is_named() -> None:
 
 
 @given(sizes=st.lists(st.integers(0, 3_000_000), max_size=32), parallelism=st.integers(1, 64))
-def test_tasks_hold_every_event_once_and_in_order(sizes: list[int], parallelism: int) -> None:
-    """Whatever is cut and put together, nothing is lost or read twice."""
+def test_tasks_contain_every_event_once_and_in_order(sizes: list[int], parallelism: int) -> None:
+    """Splitting and merging neither loses nor repeats events."""
     ranges = [Range(partition, 7, 7 + size) for partition, size in enumerate(sizes) if size]
 
     tasks = plan_tasks(ranges, parallelism)
@@ -113,8 +113,8 @@ def test_tasks_hold_every_event_once_and_in_order(sizes: list[int], parallelism:
     ("events", "count"),
     [(0, 0), (1, 1), (MIN_EVENTS_PER_TASK, 1), (MIN_EVENTS_PER_TASK * 3, 3), (2_000_000, 8), (20_000_000, 20)],
 )
-def test_tasks_are_as_many_as_make_sense(events: int, count: int) -> None:
-    """32 partitions with ten events each are one task; a long backlog is many."""
+def test_number_of_tasks_depends_on_the_backlog(events: int, count: int) -> None:
+    """32 partitions with ten events each are one task; a long backlog is split into many."""
     tasks = plan_tasks([Range(0, 0, events)] if events else [], DEFAULT_TASKS)
 
     assert len(tasks) == count

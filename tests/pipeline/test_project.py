@@ -1,6 +1,7 @@
-"""The pipeline project that `hubmere pipeline init` makes, started by `hubmere pipeline run` on a real Spark."""
+"""The projects that `hubmere pipeline init` makes, on a real Spark: the streaming and the declarative one."""
 
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from client.hubs import Hubs
+from hubmere.pipeline.source import COLUMNS
 from hubmere.settings import HubSetting
 from hubmere.testing import Node
 from hubmere.translate import events
@@ -23,7 +25,7 @@ pytestmark = pytest.mark.slow
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DEVICES, MINUTES, SECONDS_BETWEEN = 4, 5, 10
 PER_MINUTE = 60 // SECONDS_BETWEEN
-# A JVM, a catalog and four streams, on a busy machine.
+# The time for a JVM, a catalog and four streams on a busy machine.
 RUN_SECONDS = 300
 JVM = "spark.driver.extraJavaOptions"
 QUIET = (
@@ -36,7 +38,7 @@ QUIET = (
 
 @pytest.fixture
 def fleet() -> Iterator[Hubs]:
-    """A node on disk, since the command finds it by its data folder, with the project's two hubs."""
+    """A node on disk with the project's two hubs; the command finds it by its data folder."""
     hubs = [HubSetting(name="telemetry", partition_count=3), HubSetting(name="telemetry-minutes", partition_count=2)]
     with Node(hubs=hubs) as node:
         found = Hubs(node)
@@ -45,13 +47,13 @@ def fleet() -> Iterator[Hubs]:
 
 
 def reading(device: int, after: timedelta) -> bytes:
-    """What a device sends."""
+    """The event of a device."""
     result = {"device": f"device {device}", "time": (START + after).isoformat(), "temperature": 20.0 + device}
     return json.dumps(result).encode()
 
 
 def publish_minutes(hubs: Hubs, minutes: range) -> None:
-    """Readings of every device for some minutes, and events that are not readings."""
+    """Publish readings of every device for some minutes, and events that are not readings."""
     for device in range(DEVICES):
         times = [
             timedelta(minutes=minute, seconds=second) for minute in minutes for second in range(0, 60, SECONDS_BETWEEN)
@@ -72,7 +74,7 @@ def run_pipeline(hubs: Hubs, project: Path) -> None:
 
 
 def published_minutes(hubs: Hubs) -> list[dict[str, Any]]:
-    """What the pipeline wrote back."""
+    """The events that the pipeline published."""
     reader = hubs.reader("telemetry-minutes")
     return [
         json.loads(event.body or b"")
@@ -83,19 +85,51 @@ def published_minutes(hubs: Hubs) -> list[dict[str, Any]]:
 
 
 def rows_of(project: Path, table: str) -> int:
-    """The rows of a table, by what lies in its folder."""
+    """The rows of a table, read from its folder."""
     folder = project / "spark-warehouse" / table
     return sum(pq.ParquetFile(path).metadata.num_rows for path in folder.glob("*.parquet"))
 
 
-def test_pipeline_takes_events_to_tables_and_closed_minutes_back_to_a_hub(
+def columns_of(project: Path, table: str) -> set[str]:
+    """The columns of a table, by a file in its folder."""
+    path = next((project / "spark-warehouse" / table).glob("*.parquet"))
+    return set(pq.read_schema(path).names)
+
+
+def init(project: Path, *options: str) -> None:
+    """Create a project as a user does."""
+    command = [sys.executable, "-m", "hubmere", "pipeline", "init", str(project), *options]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def test_own_tests_of_a_new_project_pass(tmp_path: Path) -> None:
+    """Each step on fixed rows, and the whole pipeline on a node of the pytest plugin."""
+    init(tmp_path / "telemetry")
+    options = ["-q", "-p", "no:randomly", "-p", "no:asyncio", "-p", "no:cacheprovider"]
+    java = " ".join(f"--conf {name}={json.dumps(SETTINGS[name])}" for name in (JVM, "spark.driver.memory"))
+
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", *options],
+        cwd=tmp_path / "telemetry",
+        env={**os.environ, "PYSPARK_SUBMIT_ARGS": f"--master local[2] {java} pyspark-shell"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=2 * RUN_SECONDS,
+    )
+
+    assert run.returncode == 0, (run.stdout + run.stderr)[-6000:]
+    assert "6 passed" in run.stdout
+
+
+def test_declarative_pipeline_fills_tables_and_publishes_closed_minutes(
     fleet: Hubs, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Bronze has every event, silver the readings, and each closed minute is published once. With `--torture` the
-    project runs again on more readings: nothing is duplicated.
+    """Bronze has every event, silver the readings, quarantine the rest, and each closed minute is published once. With
+    `--torture` the project runs again on more readings: nothing is duplicated.
     """
     project = tmp_path / "telemetry"
-    subprocess.run([sys.executable, "-m", "hubmere", "pipeline", "init", str(project)], check=True, capture_output=True)
+    init(project, "--declarative")
     runs = 3 if request.config.getoption("--torture", default=False) else 1
 
     for run in range(runs):
@@ -105,7 +139,10 @@ def test_pipeline_takes_events_to_tables_and_closed_minutes_back_to_a_hub(
     readings = DEVICES * MINUTES * PER_MINUTE * runs
     assert rows_of(project, "bronze") == readings + DEVICES * runs
     assert rows_of(project, "silver") == readings
-    # The last reading is ten seconds before a full minute; what ended two minutes before it is closed.
+    assert columns_of(project, "bronze") == {column.split()[0] for column in COLUMNS.split(", ")}
+    assert rows_of(project, "quarantine") == DEVICES * runs
+    assert columns_of(project, "quarantine") == columns_of(project, "bronze") | {"problem"}
+    # The last reading is ten seconds before a full minute; minutes that ended two minutes before it are closed.
     closed = [START + timedelta(minutes=minute) for minute in range(MINUTES * runs - 3)]
     found = Counter((row["device"], datetime.fromisoformat(row["minute"])) for row in published_minutes(fleet))
     assert found == Counter((f"device {device}", minute) for device in range(DEVICES) for minute in closed)

@@ -1,4 +1,4 @@
-"""What a task of the sink writes: rows to batches to segments, and repeats of them, on a real node."""
+"""The sink's tasks on a real node: rows become batches and segments, and repeats are stored once."""
 
 import pickle
 from collections.abc import Iterator
@@ -19,16 +19,9 @@ from pyspark.sql.types import (
 from client.hubs import Hubs
 from hubmere.model.errors import InvalidArgument
 from hubmere.pipeline import sink
+from hubmere.pipeline.encode import Row, RowGroup, Segment, UnwritableRows, read_rows, writable_columns
 from hubmere.pipeline.options import read_options
-from hubmere.pipeline.sink import (
-    Row,
-    Segment,
-    UnwritableRows,
-    read_rows,
-    writable_columns,
-    write_last_segments,
-    write_rows,
-)
+from hubmere.pipeline.sink import write_last_segments, write_rows
 from hubmere.records.records import decode_records
 from hubmere.translate import EventView, events
 from pipeline.queries import conf
@@ -41,7 +34,7 @@ def plain(count: int, name: str = "row") -> list[Row]:
 
 
 def stored(hubs: Hubs, hub: str) -> list[EventView]:
-    """Everything in a hub, partition by partition."""
+    """All events of a hub, partition by partition."""
     reader = hubs.reader(hub)
     found = []
     for partition, (first, end) in reader.bounds(range(reader.partition_count())).items():
@@ -51,15 +44,15 @@ def stored(hubs: Hubs, hub: str) -> list[EventView]:
 
 
 def write(hubs: Hubs, hub: str, rows: Iterator[Row] | list[Row], writer: str = "query/0/0") -> int:
-    """What a task does with its rows, and then the driver."""
+    """Write rows as a task and then the driver do."""
     options = read_options(conf(hubs, hub))
-    gathered = write_rows(options, writer, rows)
+    gathered = write_rows(options, writer, [RowGroup(rows)])
     write_last_segments(options, [None, gathered])
     return gathered.events
 
 
-def test_rows_are_spread_by_partition_key_and_turn(hubs: Hubs) -> None:
-    """A named partition, a key's own partition, and the others in turn."""
+def test_rows_are_distributed_by_partition_by_key_and_in_turn(hubs: Hubs) -> None:
+    """A row has a named partition, or the partition of its key, or the next one in turn."""
     hub = hubs.new(partitions=4)
     named = [Row(b"named", None, 2, ())]
 
@@ -73,8 +66,8 @@ def test_rows_are_spread_by_partition_key_and_turn(hubs: Hubs) -> None:
     assert [(view.partition_key, view.properties["a"].value) for view in keyed] == [("device", "1")] * 2
 
 
-def test_repeat_of_the_same_rows_leaves_nothing(hubs: Hubs) -> None:
-    """A task that is tried again, and a micro-batch of a query that was started again."""
+def test_repeated_rows_are_not_stored_again(hubs: Hubs) -> None:
+    """A task is retried, or the micro-batch of a restarted query is repeated."""
     hub = hubs.new(partitions=2)
     rows = [*plain(50), KEYED]
     write(hubs, hub, rows)
@@ -85,8 +78,8 @@ def test_repeat_of_the_same_rows_leaves_nothing(hubs: Hubs) -> None:
 
 
 @pytest.mark.parametrize("other", ["query/1/0", "query/0/1", "other/0/0"])
-def test_same_rows_of_another_writer_are_written(hubs: Hubs, other: str) -> None:
-    """Another micro-batch, task or query may well have equal rows."""
+def test_equal_rows_of_another_writer_are_stored(hubs: Hubs, other: str) -> None:
+    """Another micro-batch, task or query may have equal rows."""
     hub = hubs.new(partitions=2)
     write(hubs, hub, plain(5), "query/0/0")
 
@@ -95,8 +88,8 @@ def test_same_rows_of_another_writer_are_written(hubs: Hubs, other: str) -> None
     assert len(stored(hubs, hub)) == 10
 
 
-def test_task_that_dies_on_its_way_is_completed_by_its_repeat(hubs: Hubs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Segments that were written are recognised, the others are added; no row is lost or twice there."""
+def test_task_that_dies_is_completed_by_its_repeat(hubs: Hubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written segments are recognised, the others are added; no row is lost or duplicated."""
     hub = hubs.new(partitions=2)
     monkeypatch.setattr(sink, "SEGMENT_BYTES", 2_000)
     rows = plain(500)
@@ -114,32 +107,30 @@ def test_task_that_dies_on_its_way_is_completed_by_its_repeat(hubs: Hubs, monkey
     assert sorted(view.body or b"" for view in stored(hubs, hub)) == sorted(row.body or b"" for row in rows)
 
 
-def test_rows_of_a_task_whose_input_was_cut_short_are_not_there_twice(
-    hubs: Hubs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Spark ends the input of a writer when the rows before it fail; the task ends, but is never committed."""
+def test_rows_of_a_task_with_incomplete_input_are_not_duplicated(hubs: Hubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark ends the input of a writer when an earlier step fails; the task ends, but is never committed."""
     hub = hubs.new(partitions=2)
     monkeypatch.setattr(sink, "SEGMENT_BYTES", 2_000)
     rows = plain(500)
 
-    write_rows(read_options(conf(hubs, hub)), "query/0/0", rows[:333])
+    write_rows(read_options(conf(hubs, hub)), "query/0/0", [RowGroup(rows[:333])])
     write(hubs, hub, rows)
 
     assert len(stored(hubs, hub)) == 500
 
 
 def test_task_with_complete_input_leaves_nothing_to_the_driver(hubs: Hubs) -> None:
-    """Commit messages travel as task results, which Spark limits; their size must not follow the data's."""
+    """Commit messages are task results, whose size Spark limits; it must not grow with the data."""
     hub = hubs.new(partitions=2)
 
-    gathered = write_rows(read_options(conf(hubs, hub)), "query/0/0", plain(50), lambda: True)
+    gathered = write_rows(read_options(conf(hubs, hub)), "query/0/0", [RowGroup(plain(50))], lambda: True)
 
     assert len(stored(hubs, hub)) == gathered.events == 50
     assert len(pickle.dumps(gathered)) < 256
 
 
-def test_attempts_of_one_task_at_the_same_time_leave_its_rows_once(hubs: Hubs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark starts a slow task a second time (speculation) and takes whichever attempt ends first."""
+def test_concurrent_attempts_of_one_task_store_its_rows_once(hubs: Hubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark starts a slow task a second time (speculation) and uses the attempt that ends first."""
     hub = hubs.new(partitions=2)
     monkeypatch.setattr(sink, "SEGMENT_BYTES", 2_000)
     options, rows = read_options(conf(hubs, hub)), plain(500)
@@ -147,7 +138,7 @@ def test_attempts_of_one_task_at_the_same_time_leave_its_rows_once(hubs: Hubs, m
 
     def attempt() -> int:
         meeting.wait()
-        return write_rows(options, "query/0/0", rows, lambda: True).events
+        return write_rows(options, "query/0/0", [RowGroup(rows)], lambda: True).events
 
     with ThreadPoolExecutor(4) as pool:
         attempts = [pool.submit(attempt) for _ in range(4)]
@@ -156,23 +147,23 @@ def test_attempts_of_one_task_at_the_same_time_leave_its_rows_once(hubs: Hubs, m
     assert sorted(view.body or b"" for view in stored(hubs, hub)) == sorted(row.body or b"" for row in rows)
 
 
-def test_rows_of_a_failed_attempt_are_not_there_twice_after_a_complete_one(
+def test_rows_of_a_failed_attempt_are_not_duplicated_by_a_complete_one(
     hubs: Hubs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first attempt was cut short and not committed; the second is complete, its executor is lost."""
+    """The first attempt was incomplete and not committed; the second one is complete, but its executor is lost."""
     hub = hubs.new(partitions=2)
     monkeypatch.setattr(sink, "SEGMENT_BYTES", 2_000)
     options, rows = read_options(conf(hubs, hub)), plain(500)
 
-    write_rows(options, "query/0/0", rows[:333], lambda: False)
+    write_rows(options, "query/0/0", [RowGroup(rows[:333])], lambda: False)
     for _ in range(2):
-        write_rows(options, "query/0/0", rows, lambda: True)
+        write_rows(options, "query/0/0", [RowGroup(rows)], lambda: True)
 
     assert len(stored(hubs, hub)) == 500
 
 
-def test_rows_that_come_out_in_another_order_are_never_lost(hubs: Hubs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a fixed order a repeat may write rows twice, but must not take one for another."""
+def test_rows_in_another_order_are_never_lost(hubs: Hubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a fixed order a repeat may store rows twice, but must not drop any."""
     hub = hubs.new(partitions=2)
     monkeypatch.setattr(sink, "SEGMENT_BYTES", 2_000)
     rows = plain(300)
@@ -183,8 +174,8 @@ def test_rows_that_come_out_in_another_order_are_never_lost(hubs: Hubs, monkeypa
     assert {view.body for view in stored(hubs, hub)} == {row.body for row in rows}
 
 
-def test_batches_stay_below_what_the_smallest_tier_takes() -> None:
-    """A partition's events are cut into publications; one that is larger goes alone."""
+def test_batches_fit_the_smallest_tier() -> None:
+    """The events of a partition are divided into publications; a larger event is published alone."""
     segment = Segment(0)
     for size in (100_000, 100_000, 100_000, 500_000, 10):
         segment.add(0, Row(bytes(size), None, None, ()))
@@ -207,14 +198,14 @@ def test_batches_stay_below_what_the_smallest_tier_takes() -> None:
         ({"body": "x", "partition": "first"}, "not a partition"),
     ],
 )
-def test_row_that_cannot_be_placed_is_refused(row: dict[str, str], why: str) -> None:
-    """As Microsoft's connector does."""
+def test_row_with_a_contradicting_partition_is_refused(row: dict[str, str], why: str) -> None:
+    """Microsoft's connector does the same."""
     with pytest.raises(UnwritableRows, match=why):
         list(read_rows([row], tuple(row)))
 
 
-def test_partition_that_is_not_there_is_refused(hubs: Hubs) -> None:
-    """The message says how many there are."""
+def test_unknown_partition_is_refused(hubs: Hubs) -> None:
+    """The message has the number of partitions."""
     with pytest.raises(UnwritableRows, match="no partition 7; the hub has 2"):
         write(hubs, hubs.new(partitions=2), [Row(b"x", None, 7, ())])
 
@@ -241,8 +232,8 @@ def a_schema(**columns: DataType) -> StructType:
     ],
     ids=["body", "others", "all"],
 )
-def test_columns_that_make_an_event_are_taken(schema: StructType, columns: tuple[str, ...]) -> None:
-    """Others are not written."""
+def test_columns_of_an_event_are_accepted(schema: StructType, columns: tuple[str, ...]) -> None:
+    """Other columns are not written."""
     assert writable_columns(schema) == columns
 
 
@@ -251,7 +242,7 @@ def test_columns_that_make_an_event_are_taken(schema: StructType, columns: tuple
     [a_schema(text=TEXT), a_schema(body=IntegerType()), a_schema(body=TEXT, properties=TEXT)],
     ids=["no body", "number as body", "text as properties"],
 )
-def test_columns_that_make_no_event_are_refused(schema: StructType) -> None:
-    """Before the first row is computed."""
+def test_columns_without_an_event_are_refused(schema: StructType) -> None:
+    """They are refused before the first row is computed."""
     with pytest.raises(UnwritableRows):
         writable_columns(schema)

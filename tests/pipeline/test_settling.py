@@ -15,8 +15,8 @@ print(*frozen)
 """
 
 
-def test_second_task_of_a_worker_spares_what_was_imported_from_being_collected() -> None:
-    """Spark collects after every task; it imports its last parts during the first, whose garbage must not stay."""
+def test_second_task_of_a_worker_exempts_imported_modules_from_collection() -> None:
+    """Spark collects garbage after every task; garbage of the first task, which imports modules, must not stay."""
     found = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=60)
 
     first, second, third = map(int, found.stdout.split())

@@ -1,4 +1,4 @@
-"""Hubs of unusual shape on a real Spark: a partition that holds nearly all, large events, properties that change."""
+"""Unusual hubs on a real Spark: one partition has almost all events, large events, properties that change."""
 
 from pathlib import Path
 
@@ -17,9 +17,7 @@ pytestmark = pytest.mark.slow
 PARTITIONS, RUN, LARGE_BODY_BYTES = 32, 5000, 1_000_000
 
 
-def test_hub_of_many_partitions_of_which_one_holds_nearly_all_is_read_in_even_tasks(
-    spark: SparkSession, hubs: Hubs
-) -> None:
+def test_partition_with_almost_all_events_is_split_into_even_tasks(spark: SparkSession, hubs: Hubs) -> None:
     """One partition is split, the others are merged; every event is read once."""
     hub = hubs.new(PARTITIONS)
     runs = -(-2 * MIN_EVENTS_PER_TASK // RUN)
@@ -36,8 +34,8 @@ def test_hub_of_many_partitions_of_which_one_holds_nearly_all_is_read_in_even_ta
     assert rows.rdd.getNumPartitions() == 3
 
 
-def test_large_and_empty_events_go_from_hub_to_hub(spark: SparkSession, hubs: Hubs) -> None:
-    """Publications of the largest size, and empty events."""
+def test_large_and_empty_events_are_copied_from_hub_to_hub(spark: SparkSession, hubs: Hubs) -> None:
+    """There are publications of the largest size, and empty events."""
     source, target = hubs.new(1), hubs.new(1)
     large = [bytes([number]) * LARGE_BODY_BYTES for number in range(3)]
     hubs.publish(source, 0, [large[0]], [b"", b"small"], [large[1]], [large[2]], [b""])
@@ -49,10 +47,10 @@ def test_large_and_empty_events_go_from_hub_to_hub(spark: SparkSession, hubs: Hu
     assert [bytes(row.body) for row in found] == [large[0], b"", b"small", large[1], large[2], b""]
 
 
-def test_stream_goes_on_when_properties_change_their_names_and_types(
+def test_stream_continues_when_names_and_types_of_properties_change(
     spark: SparkSession, hubs: Hubs, tmp_path: Path
 ) -> None:
-    """They are a map of texts, so that a checkpoint outlives what publishers change."""
+    """They are a map of texts, so that a checkpoint does not depend on them."""
     hub = hubs.new(1)
     ages: tuple[list[dict[str, object]], ...] = (
         [{"count": 5}, {}],

@@ -1,4 +1,4 @@
-"""Writing to a hub from a real Spark: repeats are stored once."""
+"""Writing to a hub with a real Spark: repeated rows are stored once."""
 
 from collections.abc import Iterable, Iterator
 
@@ -12,14 +12,14 @@ from pipeline.queries import batch, conf, texts
 
 pytestmark = pytest.mark.slow
 
-# More than a segment of the sink, so that a task that fails at its end has written before.
+# More than a segment of the sink, so that a task that fails at its end has written something.
 LARGE_ROWS, LARGE_BODY_BYTES = 110, 100_000
-# Spark hands rows to a writer in batches; the default is more than there are.
+# Spark passes rows to a writer in batches; the default is larger than the data.
 ROWS_PER_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 def test_batch_is_written_and_read_back_with_keys_and_properties(spark: SparkSession, hubs: Hubs) -> None:
-    """What a query writes looks like what any other publisher wrote."""
+    """Written events look like those of any other publisher."""
     hub = hubs.new(partitions=4)
     rows = spark.range(100).selectExpr(
         "cast(id as string) as body",
@@ -36,7 +36,7 @@ def test_batch_is_written_and_read_back_with_keys_and_properties(spark: SparkSes
     assert len({(row.partition, row.partitionKey) for row in found}) == 7
 
 
-def test_task_that_is_tried_again_leaves_no_duplicate(spark: SparkSession, hubs: Hubs) -> None:
+def test_retried_task_leaves_no_duplicate(spark: SparkSession, hubs: Hubs) -> None:
     """The first attempt of each task writes a segment and then fails."""
     hub = hubs.new(partitions=2)
 
@@ -60,7 +60,7 @@ def test_task_that_is_tried_again_leaves_no_duplicate(spark: SparkSession, hubs:
     assert sorted(int(row.number) for row in found) == list(range(LARGE_ROWS))
 
 
-def test_batch_that_is_repeated_under_its_name_leaves_no_duplicate(spark: SparkSession, hubs: Hubs) -> None:
+def test_repeated_batch_with_a_write_id_leaves_no_duplicate(spark: SparkSession, hubs: Hubs) -> None:
     """`foreachBatch` writes batches; the number of the micro-batch in `writeId` identifies a repeat."""
     hub = hubs.new(partitions=2)
     writer = spark.range(5).selectExpr("cast(id as string) as body").coalesce(1).write.format("eventhubs")
@@ -72,7 +72,7 @@ def test_batch_that_is_repeated_under_its_name_leaves_no_duplicate(spark: SparkS
 
 
 def test_overwriting_is_refused(spark: SparkSession, hubs: Hubs) -> None:
-    """A log has no past to replace."""
+    """A log cannot be overwritten."""
     writer = spark.range(1).selectExpr("'x' as body").write.format("eventhubs").options(**conf(hubs, hubs.new()))
 
     with pytest.raises(PySparkException, match="cannot be overwritten"):

@@ -1,4 +1,4 @@
-"""`format("eventhubs")` on a real Spark against a real node, exactly; what every Spark 4 does is in `test_versions`."""
+"""`format("eventhubs")` on a real Spark with a real node; `test_versions` has what every Spark 4 supports."""
 
 import json
 import time
@@ -15,8 +15,8 @@ from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, In,
 
 from client.hubs import Hubs, bodies
 from conformance.amqp.azure_clients import a_consumer, a_producer, receive
-from hubmere.model.connection_string import ConnectionString
-from hubmere.model.sas import make_token
+from hubmere.model.security.connection_string import ConnectionString
+from hubmere.model.security.sas import make_token
 from hubmere.pipeline.decode import SCHEMA
 from hubmere.pipeline.offsets import Range
 from hubmere.pipeline.options import read_options
@@ -42,7 +42,7 @@ def post(hubs: Hubs, hub: str, body: bytes, **headers: str) -> None:
 
 
 def test_events_of_all_protocols_are_read_with_all_columns(spark: SparkSession, hubs: Hubs) -> None:
-    """Found by name, and each row says the same of its event as an AMQP receiver would."""
+    """Spark finds the source by name, and each row equals what an AMQP receiver gets."""
     hub = hubs.new(partitions=1)
     with a_producer(hubs.node.emulator_connection_string, hub) as producer:
         event = EventData(b"by amqp")
@@ -66,7 +66,7 @@ def test_events_of_all_protocols_are_read_with_all_columns(spark: SparkSession, 
 
 
 def test_batch_reads_exactly_between_its_positions(spark: SparkSession, hubs: Hubs) -> None:
-    """By sequence number, by time and by partition; the end of a batch is the end when it was planned."""
+    """Positions are sequence numbers, times and partitions; the end of a batch is the end at planning."""
     hub = hubs.new(partitions=2)
     hubs.publish(hub, 0, bodies(100))
     hubs.publish(hub, 1, bodies(10, "other"))
@@ -94,18 +94,18 @@ def test_batch_reads_exactly_between_its_positions(spark: SparkSession, hubs: Hu
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
 )
-def test_limits_hold_in_a_run_with_available_now(
+def test_limits_apply_to_a_run_with_available_now(
     spark: SparkSession, hubs: Hubs, tmp_path: Path, options: dict[str, str], expected: list[int]
 ) -> None:
-    """A run takes what is there, however little, in micro-batches of the size that the limits allow."""
+    """A run reads all stored events, in micro-batches of the size that the limits allow."""
     hub = hubs.new(partitions=1)
     hubs.publish(hub, 0, *([b"%d " % number + b"x" * 1000] * 10 for number in range(6)))
 
     assert run_stream(spark, conf(hubs, hub, **options), tmp_path / "out", tmp_path / "checkpoint") == expected
 
 
-def test_row_leads_back_to_its_event_by_offset(spark: SparkSession, hubs: Hubs) -> None:
-    """The offset of a row is a starting position, for Spark as for AMQP receivers."""
+def test_offset_of_a_row_is_a_starting_position(spark: SparkSession, hubs: Hubs) -> None:
+    """It works in Spark and in AMQP receivers."""
     hub = hubs.new(partitions=1)
     hubs.publish(hub, 0, bodies(50), bodies(50, "more"))
     row = batch(spark, conf(hubs, hub)).where("sequenceNumber = 73").first()
@@ -118,8 +118,8 @@ def test_row_leads_back_to_its_event_by_offset(spark: SparkSession, hubs: Hubs) 
     assert texts(behind_it)[0] == "more 24"
 
 
-def test_schema_that_the_source_cannot_give_is_refused(spark: SparkSession, hubs: Hubs) -> None:
-    """The message names the column and those that there are."""
+def test_unsupported_schema_is_refused(spark: SparkSession, hubs: Hubs) -> None:
+    """The message names the column and the supported ones."""
     reader = spark.read.format("eventhubs").options(**conf(hubs, hubs.new())).schema("bodies string")
 
     with pytest.raises(PySparkException, match="column 'bodies string' is not one of: body binary"):
@@ -127,7 +127,7 @@ def test_schema_that_the_source_cannot_give_is_refused(spark: SparkSession, hubs
 
 
 def test_filters_are_pushed_down_when_spark_offers_them(spark: SparkSession, hubs: Hubs) -> None:
-    """Off by default in Spark; the same query gives the same rows with it on."""
+    """They are off by default in Spark; the same query gives the same rows with them."""
     hub = hubs.new(partitions=2)
     hubs.publish(hub, 0, bodies(50))
     hubs.publish(hub, 1, bodies(50, "other"))
@@ -157,8 +157,8 @@ def test_filters_are_pushed_down_when_spark_offers_them(spark: SparkSession, hub
     ],
     ids=repr,
 )
-def test_filters_narrow_the_ranges(hubs: Hubs, filters: list[Any], expected: list[Range]) -> None:
-    """Partitions and sequence numbers that cannot match are not fetched; every filter stays with Spark as well."""
+def test_filters_reduce_the_ranges(hubs: Hubs, filters: list[Any], expected: list[Range]) -> None:
+    """Partitions and sequence numbers that cannot match are not fetched; Spark still applies every filter."""
     hub = hubs.new(partitions=2)
     hubs.publish(hub, 0, bodies(50))
     hubs.publish(hub, 1, bodies(50, "other"))
@@ -172,8 +172,8 @@ def test_filters_narrow_the_ranges(hubs: Hubs, filters: list[Any], expected: lis
     assert ranges == expected
 
 
-def test_filter_on_time_narrows_the_ranges(hubs: Hubs) -> None:
-    """By the log's own index of times."""
+def test_filter_on_time_reduces_the_ranges(hubs: Hubs) -> None:
+    """The log's own time index is used."""
     hub = hubs.new(partitions=1)
     hubs.publish(hub, 0, bodies(10))
     time.sleep(0.01)
@@ -194,7 +194,7 @@ def test_filter_on_time_narrows_the_ranges(hubs: Hubs) -> None:
 
 
 def test_columns_are_those_of_the_connector(spark: SparkSession, hubs: Hubs) -> None:
-    """Names, order and types (reference: service 10)."""
+    """Names, order and types are compared (reference: service 10)."""
     columns = batch(spark, conf(hubs, hubs.new())).schema
 
     assert ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in columns.fields) == COLUMNS

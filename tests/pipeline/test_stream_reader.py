@@ -1,4 +1,4 @@
-"""The stream reader as Spark drives it on the driver and on executors, without the wait for a session."""
+"""The stream reader, called as Spark does on the driver and on executors, without a Spark session."""
 
 import pickle
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
-from client.hubs import Hubs, bodies
+from client.hubs import PATIENCE_S, Hubs, bodies
 from hubmere.client.connection import Connection
 from hubmere.pipeline.decode import SCHEMA
 from hubmere.pipeline.offsets import CheckpointMismatch, DataLost, HubRecreated
@@ -19,7 +19,7 @@ from pipeline.queries import conf, position
 
 
 class Readers:
-    """Makes readers of hubs, and stops them as Spark does when a query ends."""
+    """Creates readers of hubs, and stops them as Spark does when a query ends."""
 
     def __init__(self, hubs: Hubs) -> None:
         self._hubs = hubs
@@ -42,7 +42,7 @@ def a_reader(hubs: Hubs) -> Iterator[Readers]:
 
 
 def read(reader: HubStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[str]:
-    """The bodies of a micro-batch, each task read by a copy of the reader as on an executor."""
+    """The bodies of a micro-batch; each task uses a copy of the reader, as on an executor."""
     found: list[str] = []
     for task in reader.partitions(start, end):
         copy, task = pickle.loads(pickle.dumps((reader, task)))
@@ -71,8 +71,8 @@ def texts(*parts: list[bytes]) -> list[str]:
     return [body.decode() for part in parts for body in part]
 
 
-def test_new_query_starts_where_its_positions_say(hubs: Hubs, a_reader: Readers) -> None:
-    """Without any it starts at the end, as the connector does."""
+def test_new_query_starts_at_its_starting_positions(hubs: Hubs, a_reader: Readers) -> None:
+    """Without any it starts at the end, like the connector."""
     hub = hubs.new(partitions=2)
     hubs.publish(hub, 0, bodies(5))
 
@@ -81,8 +81,8 @@ def test_new_query_starts_where_its_positions_say(hubs: Hubs, a_reader: Readers)
     assert numbers(latest.initialOffset()) == {hub: {"0": 5, "1": 0}}
 
 
-def test_nothing_new_gives_the_same_offset(hubs: Hubs, a_reader: Readers) -> None:
-    """Spark runs no micro-batch then."""
+def test_offset_does_not_change_without_new_events(hubs: Hubs, a_reader: Readers) -> None:
+    """Spark then runs no micro-batch."""
     hub = hubs.new(partitions=2)
     hubs.publish(hub, 0, bodies(5))
     reader = a_reader(hub)
@@ -94,7 +94,7 @@ def test_nothing_new_gives_the_same_offset(hubs: Hubs, a_reader: Readers) -> Non
 
 
 def test_events_of_a_trigger_are_limited(hubs: Hubs, a_reader: Readers) -> None:
-    """The limit of the options is the one that Spark hands back."""
+    """The limit of the options is the one that Spark passes."""
     hub = hubs.new(partitions=2)
     hubs.publish(hub, 0, bodies(90))
     hubs.publish(hub, 1, bodies(10))
@@ -106,7 +106,7 @@ def test_events_of_a_trigger_are_limited(hubs: Hubs, a_reader: Readers) -> None:
 
 
 def test_bytes_of_a_trigger_are_limited(hubs: Hubs, a_reader: Readers) -> None:
-    """To whole batches of the log, about so many bytes."""
+    """The limit is rounded to whole batches of the log."""
     hub = hubs.new(partitions=1)
     hubs.publish(hub, 0, *([b"%d " % number + b"x" * 1000] * 10 for number in range(10)))
     reader = a_reader(hub, maxBytesPerTrigger="30000")
@@ -125,7 +125,7 @@ def test_bytes_of_a_trigger_are_limited(hubs: Hubs, a_reader: Readers) -> None:
 def test_bytes_of_a_trigger_are_planned_with_one_request(
     hubs: Hubs, a_reader: Readers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The node has the index; to search it from afar took some requests for each partition and trigger."""
+    """The node has the index; searching from the client took several requests for each partition and trigger."""
     hub = hubs.new(partitions=4)
     for partition in range(4):
         hubs.publish(hub, partition, *([b"%d " % number + b"x" * 1000] * 10 for number in range(10)))
@@ -149,7 +149,7 @@ def test_bytes_of_a_trigger_are_planned_with_one_request(
 def test_few_events_wait_for_more_until_the_delay_has_passed(
     hubs: Hubs, a_reader: Readers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with Spark's Kafka source: the first micro-batch does not wait, the least is all that decides then."""
+    """As with Spark's Kafka source: the first micro-batch does not wait; after the delay any number is enough."""
     hub = hubs.new(partitions=2)
     now = 1000.0
     monkeypatch.setattr("hubmere.pipeline.source.time", SimpleNamespace(monotonic=lambda: now))
@@ -175,8 +175,8 @@ def test_few_events_wait_for_more_until_the_delay_has_passed(
     assert numbers(reader.latestOffset(tenth, limit)) == {hub: {"0": 5, "1": 9}}
 
 
-def test_run_with_available_now_takes_few_events_at_once_within_the_limits(hubs: Hubs, a_reader: Readers) -> None:
-    """It must end, so it does not wait for the least; the most still holds."""
+def test_run_with_available_now_does_not_wait_for_the_minimum(hubs: Hubs, a_reader: Readers) -> None:
+    """It must end, so the minimum does not apply; the maximum does."""
     hub = hubs.new(partitions=1)
     hubs.publish(hub, 0, bodies(13))
     reader = a_reader(hub, minEventsPerTrigger="5", maxEventsPerTrigger="5")
@@ -191,7 +191,7 @@ def test_run_with_available_now_takes_few_events_at_once_within_the_limits(hubs:
 
 
 def test_stream_ends_at_its_ending_positions(hubs: Hubs, a_reader: Readers) -> None:
-    """A run over a part of the history; a position that lies ahead does not end it before its time."""
+    """A run reads a part of the history; a position in the future does not end it."""
     hub = hubs.new(partitions=2)
     hubs.publish(hub, 0, bodies(5))
     hubs.publish(hub, 1, bodies(9))
@@ -208,8 +208,8 @@ def test_stream_ends_at_its_ending_positions(hubs: Hubs, a_reader: Readers) -> N
     assert reader.latestOffset(end, ReadAllAvailable()) == end
 
 
-def test_run_with_available_now_ends_where_the_hub_ended(hubs: Hubs, a_reader: Readers) -> None:
-    """Events that come later are for the next run."""
+def test_run_with_available_now_ends_at_the_end_of_the_hub_at_its_start(hubs: Hubs, a_reader: Readers) -> None:
+    """Later events are read by the next run."""
     hub = hubs.new(partitions=1)
     hubs.publish(hub, 0, bodies(5))
     reader = a_reader(hub)
@@ -223,8 +223,8 @@ def test_run_with_available_now_ends_where_the_hub_ended(hubs: Hubs, a_reader: R
     assert reader.latestOffset(end, ReadAllAvailable()) == end
 
 
-def test_partitions_that_are_added_are_read_from_their_beginning(hubs: Hubs, a_reader: Readers) -> None:
-    """A hub may grow while a query runs or is down."""
+def test_added_partitions_are_read_from_their_beginning(hubs: Hubs, a_reader: Readers) -> None:
+    """Partitions may be added while a query runs or is stopped."""
     hub = hubs.new(partitions=1)
     hubs.publish(hub, 0, bodies(3))
     start = {hub: {"0": 1}}
@@ -238,8 +238,8 @@ def test_partitions_that_are_added_are_read_from_their_beginning(hubs: Hubs, a_r
     assert read(reader, start, end) == texts(bodies(3)[1:], bodies(4, "grown"))
 
 
-def test_events_that_retention_took_stop_the_query(hubs: Hubs, a_reader: Readers) -> None:
-    """The lost range is named."""
+def test_events_that_retention_deleted_stop_the_query(hubs: Hubs, a_reader: Readers) -> None:
+    """The error names the lost range."""
     hub = hubs.new(partitions=1)
     hubs.publish(hub, 0, bodies(30))
     hubs.trim(hub, 0, 15)
@@ -252,8 +252,8 @@ def test_events_that_retention_took_stop_the_query(hubs: Hubs, a_reader: Readers
         reader.partitions(start, end)
 
 
-def test_events_that_retention_took_are_passed_over_by_who_accepts_it(hubs: Hubs, a_reader: Readers) -> None:
-    """And whether they went before the plan or after it."""
+def test_events_that_retention_deleted_are_skipped_if_loss_is_accepted(hubs: Hubs, a_reader: Readers) -> None:
+    """They may be deleted before or after the planning."""
     hub = hubs.new(partitions=1)
     hubs.publish(hub, 0, bodies(30))
     hubs.trim(hub, 0, 15)
@@ -266,8 +266,8 @@ def test_events_that_retention_took_are_passed_over_by_who_accepts_it(hubs: Hubs
     assert found == bodies(30)[20:]
 
 
-def test_hub_that_was_made_anew_is_noticed(hubs: Hubs, a_reader: Readers) -> None:
-    """Its numbers begin again, so the checkpoint is beyond its end."""
+def test_recreated_hub_is_detected(hubs: Hubs, a_reader: Readers) -> None:
+    """Its sequence numbers start again, so the checkpoint is beyond its end."""
     hub = hubs.new(partitions=1)
     hubs.make_again(hub, partitions=1)
     hubs.publish(hub, 0, bodies(3))
@@ -299,7 +299,7 @@ def test_recreated_hub_is_not_read_from_the_old_offset(hubs: Hubs, a_reader: Rea
     assert lenient.latestOffset(end, ReadAllAvailable()) == end
 
 
-def test_micro_batch_of_a_hub_that_is_gone_is_not_read_from_its_successor(hubs: Hubs, a_reader: Readers) -> None:
+def test_micro_batch_of_a_deleted_hub_is_not_read_from_its_successor(hubs: Hubs, a_reader: Readers) -> None:
     """A restarted query repeats the micro-batch that Spark's log has; the hub was created again in between."""
     hub = hubs.new(partitions=1)
     hubs.publish(hub, 0, bodies(3, "old"))
@@ -317,7 +317,7 @@ def test_micro_batch_of_a_hub_that_is_gone_is_not_read_from_its_successor(hubs: 
 
 
 def test_task_fails_when_its_hub_is_recreated_before_it_reads(hubs: Hubs, a_reader: Readers) -> None:
-    """Planned from the old hub, a range would give events of the new one."""
+    """A range that was planned for the old hub would return events of the new one."""
     hub = hubs.new(partitions=1)
     hubs.publish(hub, 0, bodies(3, "old"))
     reader = a_reader(hub)
@@ -331,7 +331,7 @@ def test_task_fails_when_its_hub_is_recreated_before_it_reads(hubs: Hubs, a_read
 
 
 def test_checkpoint_without_an_id_is_continued(hubs: Hubs, a_reader: Readers) -> None:
-    """Written by Microsoft's connector, or before checkpoints had ids; the next offset has one."""
+    """It was written by Microsoft's connector, or before checkpoints had ids; the next offset has one."""
     hub = hubs.new(partitions=1)
     hubs.publish(hub, 0, bodies(5))
     reader = a_reader(hub)
@@ -349,8 +349,8 @@ def test_checkpoint_of_another_hub_is_refused(hubs: Hubs, a_reader: Readers) -> 
         a_reader(hubs.new()).latestOffset({"another": {"0": 1}}, ReadAllAvailable())
 
 
-def test_older_spark_asks_without_arguments(hubs: Hubs, a_reader: Readers) -> None:
-    """Spark 4.0 and 4.1 know no limits."""
+def test_older_spark_calls_without_arguments(hubs: Hubs, a_reader: Readers) -> None:
+    """Spark 4.0 and 4.1 have no limits."""
     hub = hubs.new(partitions=1)
     hubs.publish(hub, 0, bodies(3))
 
@@ -358,16 +358,16 @@ def test_older_spark_asks_without_arguments(hubs: Hubs, a_reader: Readers) -> No
 
 
 def test_aborted_transactions_are_not_read(hubs: Hubs, a_reader: Readers) -> None:
-    """Only committed events count, whatever lies between them in the log."""
+    """Only committed events are read."""
     hub = hubs.new(partitions=1)
     producer = Producer({**kafka_client(hubs), "transactional.id": hub})
-    producer.init_transactions(20)
+    producer.init_transactions(PATIENCE_S)
     for name, ends in (("kept", True), ("aborted", False), ("kept too", True)):
         producer.begin_transaction()
         for body in bodies(3, name):
             producer.produce(hub, body, partition=0)
-        producer.flush(20)
-        (producer.commit_transaction if ends else producer.abort_transaction)(20)
+        assert producer.flush(PATIENCE_S) == 0
+        (producer.commit_transaction if ends else producer.abort_transaction)(PATIENCE_S)
     reader = a_reader(hub)
     start = reader.initialOffset()
 
@@ -377,17 +377,17 @@ def test_aborted_transactions_are_not_read(hubs: Hubs, a_reader: Readers) -> Non
 
 
 def committed(hubs: Hubs, hub: str, group: str, partitions: int) -> list[int]:
-    """What a Kafka client reads as the group's offsets."""
+    """The committed offsets of the group, as a Kafka client fetches them."""
     consumer = Consumer({**kafka_client(hubs), "group.id": group})
     try:
-        found = consumer.committed([TopicPartition(hub, index) for index in range(partitions)], timeout=20)
+        found = consumer.committed([TopicPartition(hub, index) for index in range(partitions)], timeout=PATIENCE_S)
         return [each.offset for each in found]
     finally:
         consumer.close()
 
 
-def test_progress_is_reported_under_the_consumer_group(hubs: Hubs, a_reader: Readers) -> None:
-    """So that any Kafka tool shows the lag; only the checkpoint decides what is read."""
+def test_progress_is_committed_under_the_consumer_group(hubs: Hubs, a_reader: Readers) -> None:
+    """Any Kafka tool can show the lag; only the checkpoint decides what is read."""
     hub = hubs.node.create_hub(partitions=2, groups=["reports"])
     hubs.publish(hub, 1, bodies(5))
     reader = a_reader(hub, consumerGroup="Reports")
@@ -399,8 +399,8 @@ def test_progress_is_reported_under_the_consumer_group(hubs: Hubs, a_reader: Rea
     assert committed(hubs, hub, "Reports", 2) == [0, 5]
 
 
-def test_progress_of_the_last_micro_batch_is_told(hubs: Hubs, a_reader: Readers) -> None:
-    """Spark never calls `commit` for it, but asks for a next one: without that, a run would show lag for ever."""
+def test_progress_of_the_last_micro_batch_is_committed(hubs: Hubs, a_reader: Readers) -> None:
+    """Spark never calls `commit` for it, but asks for a next one; otherwise a finished run would show lag for ever."""
     hub = hubs.node.create_hub(partitions=1, groups=["runs"])
     hubs.publish(hub, 0, bodies(5))
     reader = a_reader(hub, consumerGroup="runs")
@@ -414,8 +414,8 @@ def test_progress_of_the_last_micro_batch_is_told(hubs: Hubs, a_reader: Readers)
     assert committed(hubs, hub, "runs", 1) == [5]
 
 
-def test_consumer_group_that_does_not_exist_stops_the_query_at_its_start(hubs: Hubs, a_reader: Readers) -> None:
-    """A misspelt name would otherwise be found out by a missing line in a report of lag."""
+def test_unknown_consumer_group_stops_the_query_at_its_start(hubs: Hubs, a_reader: Readers) -> None:
+    """Otherwise a misspelt name would be noticed only by a missing line in a lag report."""
     hub = hubs.node.create_hub(partitions=1, groups=["reports"])
 
     with pytest.raises(InvalidOption, match=r"no consumer group 'report'; it has '\$Default', 'reports'"):
@@ -426,10 +426,10 @@ def test_consumer_group_that_does_not_exist_stops_the_query_at_its_start(hubs: H
         HubBatchReader(read_options(conf(hubs, hub, consumerGroup="report")), SCHEMA).partitions()
 
 
-def test_progress_that_is_not_taken_does_not_stop_the_query(
+def test_refused_commit_of_progress_does_not_stop_the_query(
     hubs: Hubs, a_reader: Readers, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Another application is a member of the group: its offsets are its own."""
+    """Another application is a member of the group and owns its offsets."""
     hub = hubs.node.create_hub(partitions=1, groups=["taken"])
     consumer = Consumer({**kafka_client(hubs), "group.id": "taken"})
     consumer.subscribe([hub])
@@ -446,7 +446,7 @@ def test_progress_that_is_not_taken_does_not_stop_the_query(
 
 
 def test_bytes_of_a_trigger_are_limited_over_many_partitions(hubs: Hubs, a_reader: Readers) -> None:
-    """Shared out by what waits; the places in all partitions are searched for together."""
+    """The limit is divided by backlog; the positions of all partitions are searched together."""
     hub = hubs.new(partitions=40)
     for partition in range(40):
         hubs.publish(hub, partition, *([b"%d " % number + b"x" * 100] * 10 for number in range(partition % 4)))
@@ -462,7 +462,7 @@ def test_bytes_of_a_trigger_are_limited_over_many_partitions(hubs: Hubs, a_reade
 
 
 def test_many_small_partitions_are_one_task(hubs: Hubs, a_reader: Readers) -> None:
-    """A task costs more than reading a few events; the largest that an event may be is read among them."""
+    """A task costs more than reading a few events; one of the events has the largest possible size."""
     hub = hubs.new(partitions=32)
     for partition in range(32):
         hubs.publish(hub, partition, bodies(2, f"{partition}"))

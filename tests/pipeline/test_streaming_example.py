@@ -1,4 +1,4 @@
-"""The example of Structured Streaming, run as it stands: a hub to windows, to a hub and to Delta, exactly once."""
+"""The example of Structured Streaming runs unchanged: from a hub to windows, to a hub and to Delta, exactly once."""
 
 import importlib.util
 import json
@@ -34,7 +34,7 @@ def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def publish(hubs: Hubs, hub: str, minutes: range) -> None:
-    """Readings of some minutes, and one body that is none."""
+    """Readings of some minutes, and one body that is not a reading."""
     for device in range(DEVICES):
         times = [START + timedelta(minutes=minute, seconds=15 * n) for minute in minutes for n in range(PER_MINUTE)]
         results = [{"device": f"d{device}", "time": time.isoformat(), "temperature": 20.0 + device} for time in times]
@@ -44,7 +44,7 @@ def publish(hubs: Hubs, hub: str, minutes: range) -> None:
 def test_minutes_are_once_in_the_hub_and_once_in_the_table(
     spark: SparkSession, hubs: Hubs, example: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also when the query died between its results and its commit, and repeats a micro-batch that is in both."""
+    """This also holds if the query died between its results and its commit, and repeats a micro-batch."""
     source, result = hubs.new(partitions=2), hubs.new(partitions=2)
     monkeypatch.setattr(example, "SOURCE", source)
     monkeypatch.setattr(example, "RESULT", result)
@@ -59,7 +59,7 @@ def test_minutes_are_once_in_the_hub_and_once_in_the_table(
         assert query.awaitTermination(STREAM_TIMEOUT_S)
         forget_last_commit(tmp_path / "checkpoint")
 
-    # The youngest reading is at 7:45, so what ended by 5:45 is closed.
+    # The newest reading is at 7:45, so minutes that ended by 5:45 are closed.
     expected = sorted(
         (START + timedelta(minutes=minute), f"d{device}") for minute in range(5) for device in range(DEVICES)
     )

@@ -1,6 +1,6 @@
-"""Capture as a whole: a real node starts and keeps the real job; files are exact whatever is killed.
+"""Capture as a whole: a real node starts and supervises the real job; files are exact whatever is killed.
 
-A few starts of Spark. Windows are closed by size, since the shortest time is a minute.
+Spark is started a few times. Windows are closed by size, since the shortest time is a minute.
 """
 
 import json
@@ -36,10 +36,10 @@ pytestmark = [
 
 GROUP = "hubmere"
 WINDOW_BYTES = 10_485_760
-# A little more than a window, in events of a size that all three protocols take.
+# A little more than a window, in events of a size that all three protocols accept.
 BODY_BYTES = 65_536
 EVENTS_PER_WINDOW = WINDOW_BYTES // BODY_BYTES + 8
-# Spark on a busy machine takes its time; nothing here waits longer than it must.
+# Spark is slow on a busy machine; nothing here waits longer than necessary.
 PATIENCE_S = 240.0
 
 
@@ -93,7 +93,7 @@ class Publisher:
 
 
 def enable(node: Node) -> None:
-    """Switch capture on as Azure's own tools do."""
+    """Enable Capture as Azure's own tools do."""
     client = EventHubManagementClient(
         AdminCredential(node.admin_token),
         "00000000-0000-0000-0000-000000000001",
@@ -114,7 +114,7 @@ def enable(node: Node) -> None:
 
 
 def state(node: Node, hub: str = "orders") -> dict[str, Any]:
-    """What the command shows of a hub's capture."""
+    """The state of a hub's capture, as the command shows it."""
     shown: dict[str, Any] = at(node, "capture", "show", "--name", hub, "--output", "json").json
     found: dict[str, Any] = shown.get("captureState", {"state": "Off"})
     return found
@@ -130,7 +130,7 @@ def until(condition: Callable[[], bool], node: Node) -> None:
 
 
 def captured(node: Node) -> dict[int, list[bytes]]:
-    """The bodies of all files by partition, in the order of their names, which is that of time."""
+    """The bodies of all files by partition, in the order of their names and times."""
     folder = node.data / "capture" / "files" / "box" / node.namespace / "orders"
     found: dict[int, list[bytes]] = {0: [], 1: []}
     for path in sorted(folder.rglob("*.avro")):
@@ -151,8 +151,10 @@ def is_there(pid: int) -> bool:
     return True
 
 
-def test_what_is_published_becomes_files_exactly_once_whatever_is_killed(node: Node) -> None:
-    """Enabled by Azure's SDK, published by three protocols, node and job killed, files exact, job gone when off."""
+def test_published_events_are_captured_exactly_once_whatever_is_killed(node: Node) -> None:
+    """Capture is enabled by Azure's SDK, events use three protocols, node and job are killed; the job ends when
+    disabled.
+    """
     enable(node)
     publisher = Publisher(node)
     publisher.by_https(0, 3)
@@ -191,10 +193,10 @@ def test_what_is_published_becomes_files_exactly_once_whatever_is_killed(node: N
     assert state(node) == {"state": "Off"}
 
 
-def test_a_job_that_sleeps_and_wakes_captures_each_event_once_whatever_is_killed(
+def test_job_that_sleeps_and_wakes_captures_each_event_once_whatever_is_killed(
     tmp_path: Path, deaths: Callable[[int, int], int]
 ) -> None:
-    """It runs for full windows only; it is killed while it starts, while it writes and while it falls asleep."""
+    """It runs for full windows only, and is killed while it starts, while it writes and before it sleeps."""
     chance = Random(5)
     hubs = [HubSetting(name="orders", partition_count=2)]
     with Node(hubs=hubs, data=tmp_path / "data", settings={"capture_sleep_after_s": 1}) as node:
@@ -217,7 +219,7 @@ def test_a_job_that_sleeps_and_wakes_captures_each_event_once_whatever_is_killed
         verified = at(node, "capture", "verify", "--eventhub-name", "orders")
 
     assert (asleep["reason"], asleep["job"]["pid"]) == ("no events are waiting", None)
-    # The last events wait for the end of their window, and nobody has to run for that.
+    # The last events wait for the end of their window, and the job need not run for that.
     assert (rested["reason"], rested["job"]["pid"]) == ("no window ends soon", None)
     assert verified.code == 0, verified.err
     counted = {partition: len(bodies) for partition, bodies in files.items()}
@@ -234,8 +236,8 @@ def kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def test_a_node_that_cannot_run_the_job_serves_and_says_why(tmp_path: Path) -> None:
-    """Java is too old: one clear sentence, and everything else works."""
+def test_node_that_cannot_run_the_job_serves_and_shows_the_reason(tmp_path: Path) -> None:
+    """Java is too old: there is one clear sentence, and everything else works."""
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
@@ -252,8 +254,8 @@ def test_a_node_that_cannot_run_the_job_serves_and_says_why(tmp_path: Path) -> N
     assert json.dumps(shown).count("Blocked") == 2
 
 
-def test_a_killed_node_takes_its_job_along(node: Node) -> None:
-    """The job hears that its input has ended, even while Spark is still coming up."""
+def test_killed_node_ends_its_job(node: Node) -> None:
+    """The job notices that its input has ended, even while Spark is starting."""
     assert at(node, "capture", "enable", "--name", "other").code == 0
     until(lambda: bool(state(node, "other")["job"]["pid"]), node)
     job = int(state(node, "other")["job"]["pid"])

@@ -29,7 +29,7 @@ NEAR_ENVELOPES = st.sampled_from(
 def test_any_kafka_record_gives_the_same_row(
     records: list[tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], bytes | None]],
 ) -> None:
-    """Keys and headers of any bytes, names that are repeated, and headers that look like an envelope."""
+    """There are keys and headers of any bytes, repeated names, and headers that look like an envelope."""
     batch = []
     for index, (key, value, headers, envelope) in enumerate(records):
         last = () if envelope is None else ((kernels.ENVELOPE_NAME.decode(), envelope),)
@@ -58,7 +58,7 @@ def test_any_written_row_gives_the_same_row(rows: list[tuple[bytes | None, str |
 @settings(deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_any_amqp_message_gives_the_same_row(seed: int) -> None:
-    """Every section and every type of AMQP."""
+    """This covers every section and every type of AMQP."""
     batch = publication_from_amqp(a_message(Random(seed)).payload, 0).batch
 
     assert len(decoded(stored(batch, 0))) == 1
@@ -67,8 +67,8 @@ def test_any_amqp_message_gives_the_same_row(seed: int) -> None:
 @settings(max_examples=300, deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 @example(seed=0)
-def test_damaged_batch_is_left_out_by_both_and_leaves_no_trace(seed: int) -> None:
-    """A producer may write anything; good batches around it must not suffer."""
+def test_damaged_batch_is_skipped_by_both_decoders(seed: int) -> None:
+    """A producer may write anything; other batches must not be affected."""
     random = Random(seed)
     good = kafka_batch([Record(index, NOW_MS, b"k", b"v", (("h", b"x"),)) for index in range(5)], base=0)
     damaged = bytearray(kafka_batch([Record(index, NOW_MS, b"k", b"v", (("h", b"x"),)) for index in range(5)], base=5))
@@ -83,7 +83,7 @@ def test_damaged_batch_is_left_out_by_both_and_leaves_no_trace(seed: int) -> Non
 
 
 def test_record_with_many_headers_gives_the_same_row() -> None:
-    """More than the compiled decoder's fixed table holds."""
+    """It has more headers than the fixed table of the compiled decoder."""
     headers = tuple((f"name {number}", b"%d" % number) for number in range(100))
 
     (row,) = decoded(kafka_batch([Record(0, NOW_MS, None, b"x", headers)]))
@@ -91,8 +91,8 @@ def test_record_with_many_headers_gives_the_same_row() -> None:
     assert len(row["properties"]) == 100
 
 
-def test_times_beyond_the_calendar_are_cut_to_what_fits() -> None:
-    """Where a hub keeps the producers' own times those may be anything."""
+def test_times_beyond_the_calendar_are_moved_to_its_bounds() -> None:
+    """On a hub with CreateTime, producers may write any time."""
     batch = bytearray(kafka_batch([Record(0, 1 << 62, None, b"x"), Record(1, -(1 << 62), None, b"y")]))
     batch[22] &= ~0x08
     seal(batch)

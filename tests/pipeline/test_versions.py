@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 PARTITIONS = 3
 
 
-def test_batch_gives_every_column_of_every_event(spark: SparkSession, hubs: Hubs) -> None:
+def test_batch_has_every_column_of_every_event(spark: SparkSession, hubs: Hubs) -> None:
     """Bodies with content, empty or null; some events with keys and properties, others without."""
     hub = hubs.new(PARTITIONS)
     records = [
@@ -45,8 +45,8 @@ def test_batch_gives_every_column_of_every_event(spark: SparkSession, hubs: Hubs
     assert all(row.enqueuedTime is not None and row.offset is not None for row in rows)
 
 
-def test_batch_gives_the_columns_that_are_named(spark: SparkSession, hubs: Hubs) -> None:
-    """In the order in which they are named."""
+def test_batch_has_the_named_columns(spark: SparkSession, hubs: Hubs) -> None:
+    """They are in the order of the names."""
     hub = hubs.new(1)
     hubs.publish(hub, 0, bodies(3))
 
@@ -55,8 +55,8 @@ def test_batch_gives_the_columns_that_are_named(spark: SparkSession, hubs: Hubs)
     assert [(row.sequenceNumber, bytes(row.body)) for row in named.load().collect()] == list(enumerate(bodies(3)))
 
 
-def test_stream_gives_every_event_once_over_two_runs(spark: SparkSession, hubs: Hubs, tmp_path: Path) -> None:
-    """Spark 4.2 and later take so many events in a trigger; older ones have no limits, and take all."""
+def test_stream_reads_every_event_once_over_two_runs(spark: SparkSession, hubs: Hubs, tmp_path: Path) -> None:
+    """Spark 4.2 and later limit the events of a trigger; older ones have no limits, and read all."""
     hub = hubs.new(2)
     hubs.publish(hub, 0, bodies(60))
     options = conf(hubs, hub, maxEventsPerTrigger="40")
@@ -71,9 +71,7 @@ def test_stream_gives_every_event_once_over_two_runs(spark: SparkSession, hubs: 
     assert streamed(spark, tmp_path / "out") == [body.decode() for body in expected]
 
 
-def test_stream_to_a_hub_leaves_no_duplicate_when_it_is_repeated(
-    spark: SparkSession, hubs: Hubs, tmp_path: Path
-) -> None:
+def test_repeated_stream_to_a_hub_leaves_no_duplicate(spark: SparkSession, hubs: Hubs, tmp_path: Path) -> None:
     """A batch writes, a stream copies, dies before Spark's commit and copies again."""
     source, target = hubs.new(2), hubs.new(2)
     rows = spark.range(50).selectExpr("cast(id as string) as body", "map('n', cast(id as string)) as properties")
@@ -88,7 +86,7 @@ def test_stream_to_a_hub_leaves_no_duplicate_when_it_is_repeated(
 
 
 def test_large_write_does_not_pass_through_the_driver(spark: SparkSession, hubs: Hubs) -> None:
-    """Eight tasks of 3 MB each, all of it in last segments, with a limit of 16 MB for what tasks return."""
+    """Eight tasks of 3 MB each, all in last segments, with a limit of 16 MB for the results of tasks."""
     assert spark.conf.get("spark.driver.maxResultSize") == "16m"
     hub = hubs.new(2)
     rows = spark.range(0, 240, numPartitions=8).selectExpr("concat(id, ' ', repeat('x', 100000)) as body")

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import BinaryIO, Final
 from urllib.parse import unquote, urlsplit
 
-from hubmere.model.capture import is_path_inside
-from hubmere.model.captured_files import CapturedEvents, CapturedHub, FileFilter, FileList, StoredFile
+from hubmere.model.capture.files import CapturedEvents, CapturedHub, FileFilter, FileList, StoredFile
+from hubmere.model.capture.targets import is_path_inside
 from hubmere.model.entity import CaptureEncoding
 from hubmere.model.errors import NotFound, NotSupported
 from hubmere.model.extras import install_command
@@ -30,14 +30,14 @@ _PARQUET: Final = ".parquet"
 
 
 class CapturedFolders:
-    """The captured files of a node's own folders (`model.captured_files.CapturedFiles`)."""
+    """The captured files of a node's own folders (`model.capture.files.CapturedFiles`)."""
 
     def list_files(self, hub: CapturedHub, wanted: FileFilter) -> FileList:
         """The newest files of a hub that match."""
         root, formats = _folder(hub), _formats(hub)
         newest: list[tuple[int, str, StoredFile]] = []
         examined = 0
-        for relative, entry in _walk(root, {each.prefix() for each in formats}):
+        for relative, entry in walk_folders(root, {each.prefix() for each in formats}):
             examined += 1
             if examined > MAX_ENTRIES:
                 break
@@ -55,7 +55,7 @@ class CapturedFolders:
         """Open a file of a hub."""
         if not is_path_inside(name) or _window(_formats(hub), name) is None:
             raise NotFound(name)
-        file = _open(_folder(hub), name)
+        file = open_below(_folder(hub), name)
         try:
             return (_parquet_events if name.endswith(_PARQUET) else _avro_events)(file, name, first)
         except BaseException:
@@ -102,7 +102,7 @@ def _window(formats: tuple[NameFormat, ...], name: str) -> NamedWindow | None:
     return next((found for each in formats if (found := each.read(name)) is not None), None)
 
 
-def _walk(root: Path, prefixes: set[str]) -> Iterator[tuple[str, "os.DirEntry[str]"]]:
+def walk_folders(root: Path, prefixes: set[str]) -> Iterator[tuple[str, "os.DirEntry[str]"]]:
     """Entries below the folders that the prefixes name, with their paths below the root; the last names first."""
     begin = {prefix.rpartition("/")[0] for prefix in prefixes}
     # A folder inside another one would be walked twice; the root has the empty path.
@@ -128,7 +128,7 @@ def _entries(folder: Path) -> list["os.DirEntry[str]"]:
         return []
 
 
-def _open(root: Path, name: str) -> BinaryIO:
+def open_below(root: Path, name: str) -> BinaryIO:
     """Open a file below a folder; symbolic links on the way are refused."""
     try:
         path = root.joinpath(name)

@@ -17,12 +17,12 @@ import sys
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from hubmere.broker.management.capture import Captures, JobState, Supervision
 from hubmere.capture.java import CannotRun, find_java, require_pyspark
 from hubmere.model.addresses import Addresses
-from hubmere.model.capture import CaptureTargets
+from hubmere.model.capture.targets import CaptureTargets
 from hubmere.model.clock import Clock
 from hubmere.settings import Settings
 from hubmere.settings.capture import TARGETS_PREFIX
@@ -36,6 +36,8 @@ _SUPERVISOR = "hubmere.capture.supervisor"
 # How often a node without captured hubs checks whether it has one; the supervisor checks as often.
 _CHECK_SECONDS = 0.5
 _LOOPBACK = "127.0.0.1"
+_NO_CHECKPOINTS = "Capture on a cluster needs capture_checkpoint_dir: a folder that all gateways share"
+_ELSEWHERE = "another gateway of the cluster runs the capture job"
 # Listening addresses to which one cannot connect.
 _ANY = {"0.0.0.0": _LOOPBACK, "::": "[::1]"}  # noqa: S104  compared, not bound
 # Variables that would make PySpark use another Spark than the installed one.
@@ -55,16 +57,36 @@ _LOCAL_SETTINGS: Mapping[str, str] = {"spark.driver.bindAddress": _LOOPBACK, "sp
 
 
 def capture_targets(settings: Settings, base: Path) -> CaptureTargets:
-    """The capture targets of a node; `base` is its data folder, or the temporary folder of a node in memory."""
-    folder = settings.capture_folder or base / _FOLDER / "files"
+    """The capture targets of a node; `base` is its data folder, or the temporary folder of a node in memory.
+
+    A gateway has no folder of its own: files and checkpoints must be where all gateways reach them. It keeps blobs of
+    the size of checkpoints only.
+    """
+    own = None if settings.is_gateway else base / _FOLDER / "files"
+    lacks_checkpoints = settings.is_gateway and settings.capture_supervise and settings.capture_checkpoint_dir is None
+    has_storage = settings.blobs and not settings.is_gateway
     return CaptureTargets.in_folder(
-        folder, settings.capture_targets, has_account_folders=settings.capture_account_folders
+        settings.capture_folder or own,
+        settings.capture_targets,
+        has_account_folders=settings.capture_account_folders,
+        own_accounts=(settings.blob_account,) if has_storage else (),
+        missing=_NO_CHECKPOINTS if lacks_checkpoints else "",
     )
 
 
 def hold_bytes(settings: Settings) -> int | None:
     """Size of a partition up to which uncaptured events are kept past retention; None keeps nothing."""
     return settings.capture_hold_bytes if settings.capture_hold_retention else None
+
+
+class CaptureRole(Protocol):
+    """The right to run the job, of which there is one holder in a cluster (`cluster.roles.ClusterRole`)."""
+
+    async def acquire(self) -> None:
+        """Wait until this gateway has the role."""
+
+    async def wait_until_lost(self) -> None:
+        """Wait until this gateway no longer has the role."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +97,8 @@ class CaptureJob:
     addresses: Addresses
     base: Path
     admin_token: str
+    # On a cluster one gateway runs the job: the one that has this role.
+    role: CaptureRole | None = None
 
     def supervise(self, captures: Captures, clock: Clock) -> Coroutine[None, None, None] | None:
         """The supervision task, to be cancelled at stop; None if the job runs elsewhere."""
@@ -84,7 +108,27 @@ class CaptureJob:
             )
             return None
         captures.supervision = Supervision(state=JobState.OFF)
-        return self._supervise(captures, clock)
+        return self._supervise(captures, clock) if self.role is None else self._take_turns(captures, clock, self.role)
+
+    async def _take_turns(self, captures: Captures, clock: Clock, role: CaptureRole) -> None:
+        """Run the job while this gateway has the role; another one takes over when it loses it."""
+        while True:
+            captures.supervision = Supervision(state=JobState.OFF)
+            while not captures.has_work:
+                await asyncio.sleep(_CHECK_SECONDS)
+            captures.supervision = Supervision(state=JobState.ELSEWHERE, reason=_ELSEWHERE)
+            await role.acquire()
+            captures.supervision = Supervision(state=JobState.OFF)
+            job = asyncio.create_task(self._supervise(captures, clock))
+            lost = asyncio.create_task(role.wait_until_lost())
+            try:
+                await asyncio.wait((job, lost), return_when=asyncio.FIRST_COMPLETED)
+                if job.done():
+                    job.result()  # it ends by an error only
+            finally:
+                for task in (job, lost):
+                    task.cancel()
+                await asyncio.gather(job, lost, return_exceptions=True)
 
     async def _supervise(self, captures: Captures, clock: Clock) -> None:
         while not captures.has_work:
@@ -92,9 +136,9 @@ class CaptureJob:
         await asyncio.to_thread(importlib.import_module, _SUPERVISOR)
         from hubmere.capture.supervisor import Patience, Supervisor
 
-        patience = Patience(
-            last_stop=self.settings.shutdown_timeout_s, sleep_after=float(self.settings.capture_sleep_after_s)
-        )
+        # A gateway knows the ends of partitions only while somebody reads them: the job looks for itself.
+        sleep_after = 0.0 if self.settings.is_gateway else float(self.settings.capture_sleep_after_s)
+        patience = Patience(last_stop=self.settings.shutdown_timeout_s, sleep_after=sleep_after)
         log_file = self.base.absolute() / _FOLDER / "job.log"
         await Supervisor(captures, clock, self.command, log_file, patience).run()
 

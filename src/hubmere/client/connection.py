@@ -1,11 +1,13 @@
 """A blocking Kafka connection: connect, negotiate versions, sign in, send requests and receive responses.
 
 `Connection` is one socket; any failure on it raises `Unreachable` and ends it. `Client` reconnects with exponential
-back-off and retries transient failures, for a bounded time. Nothing here knows hubs. Sign-in is SASL PLAIN with a
-whole connection string (KIP-43, KIP-152); versions are negotiated (KIP-511).
+back-off and retries transient failures, for a bounded time. In front of a cluster it is given the addresses of several
+gateways, which all serve the same: after a failure it goes on with the next one. Nothing here knows hubs. Sign-in is
+SASL PLAIN with a whole connection string (KIP-43, KIP-152); versions are negotiated (KIP-511).
 """
 
 import contextlib
+import os
 import selectors
 import socket
 import ssl
@@ -15,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from hubmere.client.failures import ClientFailure, Refused, SignInRefused, Unreachable
-from hubmere.model.connection_string import ConnectionString
+from hubmere.model.security.connection_string import ConnectionString
 from hubmere.wire.kafka.connection import BrokenStream, ClientConnection, Response
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages import API_OF_REQUEST
@@ -39,6 +41,8 @@ _RECEIVE_BYTES: Final = 64 * 1024
 # Back-off between attempts: short at first, because a node restarts within a second.
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 2.0
+# How long an address may take to accept a connection if there is another one: a machine that is down does not answer.
+_OTHER_ADDRESS_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,29 +67,40 @@ class KafkaAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Address and credential of a client. It is pickled to executors; its repr hides the secret."""
+    """Addresses and credential of a client. It is pickled to executors; its repr hides the secret.
+
+    `other_addresses` are further gateways of the same cluster.
+    """
 
     address: KafkaAddress
+    other_addresses: tuple[KafkaAddress, ...] = ()
     connection_string: str = field(repr=False)
     client_id: str = CLIENT_ID_PREFIX + "client"
     answer_timeout_s: float = 60.0  # one response
     patience_s: float = 300.0  # one call, including all retries
 
+    @property
+    def addresses(self) -> tuple[KafkaAddress, ...]:
+        """All addresses."""
+        return (self.address, *self.other_addresses)
+
 
 class Connection:
     """One socket, signed in. Thread rule: one owner."""
 
-    def __init__(self, account: Account, sock: socket.socket) -> None:
+    def __init__(self, account: Account, address: KafkaAddress, sock: socket.socket) -> None:
         self._account = account
+        self._address = address
         self._socket = sock
         self._engine = ClientConnection(client_id=account.client_id)
         self._versions: dict[int, int] = {}
         self._arrived: list[Response] = []
 
     @classmethod
-    def open(cls, account: Account) -> "Connection":
-        """Connect, negotiate versions, sign in."""
-        connection = cls(account, _open_socket(account))
+    def open(cls, account: Account, address: KafkaAddress | None = None) -> "Connection":
+        """Connect to one of the account's addresses, the first by default, negotiate versions, sign in."""
+        chosen = address or account.address
+        connection = cls(account, chosen, _open_socket(account, chosen))
         try:
             connection._negotiate()
             connection._sign_in()
@@ -109,7 +124,7 @@ class Connection:
         """The newest version of a request that both sides support."""
         api = API_OF_REQUEST[request]
         if api.key not in self._versions:
-            raise Refused(f"{api.name} on {self._account.address}", ErrorCode.UNSUPPORTED_VERSION)
+            raise Refused(f"{api.name} on {self._address}", ErrorCode.UNSUPPORTED_VERSION)
         return self._versions[api.key]
 
     def ask(self, body: object) -> Any:
@@ -146,16 +161,16 @@ class Connection:
         except OSError as error:
             raise self._unreachable(error) from error
         if not count:
-            raise Unreachable(str(self._account.address), "the connection was closed")
+            raise Unreachable(str(self._address), "the connection was closed")
         try:
             return self._engine.receive_data(data) if buffer is None else self._engine.read_buffer(count)
         except BrokenStream as broken:
-            raise Unreachable(str(self._account.address), str(broken)) from broken
+            raise Unreachable(str(self._address), str(broken)) from broken
 
     def _unreachable(self, error: OSError) -> Unreachable:
         if isinstance(error, TimeoutError):
-            return Unreachable(str(self._account.address), f"no response within {self._account.answer_timeout_s:g} s")
-        return Unreachable(str(self._account.address), str(error))
+            return Unreachable(str(self._address), f"no response within {self._account.answer_timeout_s:g} s")
+        return Unreachable(str(self._address), str(error))
 
     def _negotiate(self) -> None:
         versions = API_VERSIONS.versions
@@ -169,7 +184,7 @@ class Connection:
             self._send(ApiVersionsRequest(), versions.low)
             answer = self.receive()
         if answer.error_code:
-            raise Refused(f"ApiVersions on {self._account.address}", answer.error_code)
+            raise Refused(f"ApiVersions on {self._address}", answer.error_code)
         served = {found.api_key: found for found in answer.api_keys}
         for api in API_OF_REQUEST.values():
             if (found := served.get(api.key)) is not None:
@@ -180,19 +195,19 @@ class Connection:
     def _sign_in(self) -> None:
         answer = self.ask(SaslHandshakeRequest(mechanism=_MECHANISM))
         if answer.error_code:
-            raise SignInRefused(
-                str(self._account.address), f"it offers {', '.join(answer.mechanisms)}, but not {_MECHANISM}"
-            )
+            raise SignInRefused(str(self._address), f"it offers {', '.join(answer.mechanisms)}, but not {_MECHANISM}")
         token = f"\0{_USER}\0{self._account.connection_string}".encode()
         answer = self.ask(SaslAuthenticateRequest(auth_bytes=token))
         if answer.error_code:
-            raise SignInRefused(str(self._account.address), answer.error_message or f"code {answer.error_code}")
+            raise SignInRefused(str(self._address), answer.error_message or f"code {answer.error_code}")
 
 
-def _open_socket(account: Account) -> socket.socket:
-    address = account.address
+def _open_socket(account: Account, address: KafkaAddress) -> socket.socket:
+    limit_s = account.answer_timeout_s
     try:
-        sock = socket.create_connection((address.host, address.port), timeout=account.answer_timeout_s)
+        connect_s = min(limit_s, _OTHER_ADDRESS_S) if account.other_addresses else limit_s
+        sock = socket.create_connection((address.host, address.port), timeout=connect_s)
+        sock.settimeout(limit_s)
     except OSError as error:
         raise Unreachable(str(address), str(error)) from error
     try:
@@ -212,11 +227,16 @@ def _tls_context(ca_file: str | None) -> ssl.SSLContext:
 
 
 class Client:
-    """Connects on first use and reconnects after a failure. Thread rule: one owner."""
+    """Connects on first use and reconnects after a failure, to the next address if there are several.
+
+    Processes begin with different addresses, so that the workers of a query spread over the gateways. Thread rule: one
+    owner.
+    """
 
     def __init__(self, account: Account) -> None:
         self._account = account
         self._connection: Connection | None = None
+        self._turn = os.getpid()
 
     def __enter__(self) -> "Client":
         return self
@@ -252,11 +272,25 @@ class Client:
         """Run an attempt once. A failure closes the connection, because responses may still be in flight on it."""
         try:
             return attempt(self._open_connection())
-        except ClientFailure:
+        except ClientFailure as failure:
             self.close()
+            if isinstance(failure, Unreachable):
+                self._turn += 1
             raise
 
     def _open_connection(self) -> Connection:
         if self._connection is None:
-            self._connection = Connection.open(self._account)
+            self._connection = self._open_any()
         return self._connection
+
+    def _open_any(self) -> Connection:
+        """A connection to the first address in turn that can be reached; raises the failure of the last one."""
+        addresses = self._account.addresses
+        for remaining in reversed(range(len(addresses))):
+            try:
+                return Connection.open(self._account, addresses[self._turn % len(addresses)])
+            except Unreachable:
+                if not remaining:
+                    raise
+                self._turn += 1
+        raise AssertionError("an account has at least one address")

@@ -2,13 +2,13 @@
 
 The caller chooses the id, which stands for exactly one series of batches per partition. The log of a partition
 remembers a producer's last sequence and its last five batches for a day after its last write, and ignores what it
-already has (Kafka's rules for idempotent producers). Batches are acknowledged when they are on disk; a few are in
-flight at a time.
+already has (Kafka's rules for idempotent producers). Batches are acknowledged when they are on disk; a few requests are
+in flight at a time. Batches for different partitions share a request, which the node stores in one go.
 """
 
 import hashlib
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from hubmere.client.connection import Client, Connection
@@ -21,8 +21,11 @@ from hubmere.wire.kafka.messages.produce import ProducePartition, ProduceRequest
 # Re-exported, so that users of the client need not import the wire format.
 __all__ = ["HubProducer", "Record", "encode_batch", "producer_id_of"]
 
-# The log recognises duplicates of a producer's last five batches, so fewer than that may be unacknowledged.
+# The log recognises duplicates of a producer's last five batches, so fewer than that may be unacknowledged. A request
+# has at most one batch for a partition.
 _MAX_IN_FLIGHT: Final = 4
+# Several batches in one request stay below what the service accepts (`message.max.bytes`).
+_MAX_REQUEST_BYTES: Final = 1_000_000
 _ACKS_ALL: Final = -1
 _PRODUCE_TIMEOUT_MS: Final = 30_000
 _EPOCH: Final = 0
@@ -35,7 +38,7 @@ _WRITTEN: Final = frozenset(
 )
 
 
-def producer_id_of(parts: Iterable[bytes]) -> int:
+def producer_id_of(parts: Iterable[bytes | memoryview]) -> int:
     """A producer id for the series of batches that these parts identify."""
     digest = hashlib.sha256()
     for part in parts:
@@ -44,10 +47,10 @@ def producer_id_of(parts: Iterable[bytes]) -> int:
     return _CHOSEN_IDS | int.from_bytes(digest.digest()[:8], "big") >> 2
 
 
-class _Sent(NamedTuple):
+class _Batch(NamedTuple):
     partition: int
     events: int
-    batch: bytearray
+    content: bytearray
 
 
 class HubProducer:
@@ -58,23 +61,34 @@ class HubProducer:
         self._hub = hub
         self._producer_id = producer_id
         self._next: dict[int, int] = {}
-        self._in_flight: deque[_Sent] = deque()
+        # Requests without a response yet.
+        self._in_flight: deque[list[_Batch]] = deque()
 
     def send(self, partition: int, batch: bytearray) -> None:
-        """Number, seal and write one batch, which must not be used again; waits only while too many are in flight."""
+        """As `send_all`, with one batch."""
+        self.send_all([(partition, batch)])
+
+    def send_all(self, batches: Sequence[tuple[int, bytearray]]) -> None:
+        """Number, seal and write batches, which must not be used again; waits only while too many are in flight."""
+        for request in _requests_of(batches):
+            self._send_request([self._number(partition, batch) for partition, batch in request])
+
+    def _send_request(self, batches: list[_Batch]) -> None:
+        self._settle(_MAX_IN_FLIGHT - 1)
+        self._in_flight.append(batches)
+        try:
+            self._client.call_once(lambda connection: self._post(connection, batches))
+        except ClientFailure as failure:
+            self._recover(failure)
+
+    def _number(self, partition: int, batch: bytearray) -> _Batch:
         header = read_header(batch)
         first = self._next.get(partition, 0)
         self._next[partition] = (first + header.record_count) & PRODUCER_SEQUENCE_MASK
         numbered = header._replace(producer_id=self._producer_id, producer_epoch=_EPOCH, producer_sequence=first)
         write_header(batch, numbered)
         seal(batch)
-        self._settle(_MAX_IN_FLIGHT - 1)
-        sent = _Sent(partition, header.record_count, batch)
-        self._in_flight.append(sent)
-        try:
-            self._client.call_once(lambda connection: self._post(connection, sent))
-        except ClientFailure as failure:
-            self._recover(failure)
+        return _Batch(partition, header.record_count, batch)
 
     def flush(self) -> None:
         """Wait until everything that was sent is on disk."""
@@ -101,14 +115,30 @@ class HubProducer:
         self._post(connection, self._in_flight[0])
         self._take_answer(connection)
 
-    def _post(self, connection: Connection, sent: _Sent) -> None:
-        part = ProducePartition(index=sent.partition, records=sent.batch)
-        topics = (ProduceTopic(name=self._hub, partitions=(part,)),)
+    def _post(self, connection: Connection, sent: Sequence[_Batch]) -> None:
+        parts = tuple(ProducePartition(index=batch.partition, records=batch.content) for batch in sent)
+        topics = (ProduceTopic(name=self._hub, partitions=parts),)
         connection.send(ProduceRequest(acks=_ACKS_ALL, timeout_ms=_PRODUCE_TIMEOUT_MS, topics=topics))
 
     def _take_answer(self, connection: Connection) -> None:
-        ((part,),) = (topic.partitions for topic in connection.receive().topics)
-        if part.error_code not in _WRITTEN:
-            sent = self._in_flight[0]
-            what = f"a batch of {sent.events} events to partition {sent.partition} of '{self._hub}'"
-            raise Refused(what, part.error_code, part.error_message)
+        events = {batch.partition: batch.events for batch in self._in_flight[0]}
+        for part in [part for topic in connection.receive().topics for part in topic.partitions]:
+            if part.error_code not in _WRITTEN:
+                what = f"a batch of {events[part.index]} events to partition {part.index} of '{self._hub}'"
+                raise Refused(what, part.error_code, part.error_message)
+
+
+def _requests_of(batches: Sequence[tuple[int, bytearray]]) -> Iterator[list[tuple[int, bytearray]]]:
+    """The batches of each request, in order: one for a partition, and more than one only below the limit."""
+    request: list[tuple[int, bytearray]] = []
+    size_bytes = 0
+    for partition, batch in batches:
+        if any(partition == other for other, _ in request) or (
+            request and size_bytes + len(batch) > _MAX_REQUEST_BYTES
+        ):
+            yield request
+            request, size_bytes = [], 0
+        request.append((partition, batch))
+        size_bytes += len(batch)
+    if request:
+        yield request

@@ -79,9 +79,15 @@ cdef class Block:
 
     cdef int grow(self, Py_ssize_t more) except -1:
         cdef Py_ssize_t room = self.room
-        cdef uint8_t *grown
         while room < self.used + more:
             room = room * GROWTH if room else FIRST_BYTES
+        return self.reserve(room)
+
+    cdef int reserve(self, Py_ssize_t room) except -1:
+        """Have room for so many bytes, without a copy each time that it grows."""
+        cdef uint8_t *grown
+        if room <= self.room:
+            return 0
         grown = <uint8_t *>realloc(self.data, room)
         if grown == NULL:
             raise MemoryError
@@ -477,7 +483,7 @@ cdef class Columns(RecordWalk):
     cdef Block sequences, times_us
     cdef Py_ssize_t count
 
-    def __cinit__(self, str partition, wanted):
+    def __cinit__(self, str partition, wanted, Py_ssize_t expected_bytes=0):
         self.partition = partition
         self.wants_bodies = "body" in wanted
         self.wants_offsets = "offset" in wanted
@@ -491,6 +497,8 @@ cdef class Columns(RecordWalk):
         self.sequences = Block()
         self.times_us = Block()
         self.count = 0
+        if self.wants_bodies:
+            self.bodies.data.reserve(expected_bytes)
 
     def __len__(self):
         return self.count

@@ -55,9 +55,12 @@ ClosedBatch = tuple[BatchHeader, int, memoryview]
 
 
 class Columns:
-    """The requested columns, filled batch by batch. Times are in microseconds."""
+    """The requested columns, filled batch by batch. Times are in microseconds.
 
-    def __init__(self, partition: str, wanted: Collection[str]) -> None:
+    `expected_bytes` is about the size of all bodies, for the compiled twin.
+    """
+
+    def __init__(self, partition: str, wanted: Collection[str], expected_bytes: int = 0) -> None:
         self._partition = partition
         self._wants_rows = not FROM_HEADERS.isdisjoint(wanted)
         self._bodies: list[bytes | None] = []
@@ -170,7 +173,7 @@ def _find_compiled() -> Any:
     return _decode.Columns
 
 
-columns_of_twin: Final[Callable[[str, Collection[str]], Columns]] = _find_compiled() or Columns
+columns_of_twin: Final[Callable[[str, Collection[str], int], Columns]] = _find_compiled() or Columns
 
 
 def decode(
@@ -180,15 +183,16 @@ def decode(
     end: int,
     schema: pa.Schema = SCHEMA,
     *,
-    columns_of: Callable[[str, Collection[str]], Columns] = columns_of_twin,
+    columns_of: Callable[[str, Collection[str], int], Columns] = columns_of_twin,
 ) -> Iterator[pa.RecordBatch]:
     """The events from `start` up to, not including, `end`; nothing if the batches have none of them."""
-    columns, opened_bytes = columns_of(str(partition), schema.names), 0
+    expected_bytes = min(len(fetched.data), MAX_OPENED_BYTES)
+    columns, opened_bytes = columns_of(str(partition), schema.names, expected_bytes), 0
     for batch in visible_batches(fetched, start, end):
         opened_bytes += add_batch(columns, batch, partition, start, end)
         if opened_bytes >= MAX_OPENED_BYTES:
             yield columns.build(schema)
-            columns, opened_bytes = columns_of(str(partition), schema.names), 0
+            columns, opened_bytes = columns_of(str(partition), schema.names, expected_bytes), 0
     if len(columns):
         yield columns.build(schema)
 

@@ -110,6 +110,12 @@ class HubOffset:
         return self.id is None or hub_id is None or self.id == hub_id
 
 
+def hub_of(kept: Mapping[str, Any]) -> str:
+    """The hub of an offset in its JSON form; raises ValueError if it has none, or several."""
+    [hub] = (name for name in kept if name != _ID_KEY)
+    return hub
+
+
 @dataclass(frozen=True, slots=True)
 class Range:
     """Events of one partition, from `start` up to, and not including, `end`."""

@@ -16,9 +16,9 @@ from functools import lru_cache
 from typing import Final, TypeVar
 
 from hubmere.client.connection import CLIENT_ID_PREFIX, Account, KafkaAddress
-from hubmere.model.connection_string import ConnectionString
 from hubmere.model.errors import InvalidArgument
 from hubmere.model.names import group_name
+from hubmere.model.security.connection_string import ConnectionString
 from hubmere.pipeline.history.location import read_location
 from hubmere.pipeline.positions import (
     EventPosition,
@@ -299,13 +299,13 @@ def _account(texts: _Texts, connection: ConnectionString) -> Account:
     ca_file = texts.get("caFile") or os.environ.get(CA_FILE_VARIABLE)
     address = KafkaAddress.of(connection, ca_file=ca_file)
     endpoint = texts.get("endpoint") or os.environ.get(ENDPOINT_VARIABLE)
-    if endpoint:
-        host, port = _host_and_port(endpoint)
-        address = KafkaAddress(host=host, port=port, is_secure=address.is_secure, ca_file=ca_file)
-    if (tls := texts.get("tls")) is not None:
-        address = KafkaAddress(host=address.host, port=address.port, is_secure=_tls(tls), ca_file=ca_file)
+    places = _hosts_and_ports(endpoint) if endpoint else [(address.host, address.port)]
+    tls = texts.get("tls")
+    is_secure = address.is_secure if tls is None else _tls(tls)
+    first, *others = (KafkaAddress(host=host, port=port, is_secure=is_secure, ca_file=ca_file) for host, port in places)
     return Account(
-        address=address,
+        address=first,
+        other_addresses=tuple(others),
         connection_string=connection.text(),
         client_id=CLIENT_ID,
         answer_timeout_s=texts.read("receiverTimeout", _seconds, _RECEIVER_TIMEOUT_S),
@@ -318,6 +318,11 @@ def _tls(text: str) -> bool:
         return _switch(text)
     except ValueError as error:
         raise InvalidOption(PREFIX + "tls", str(error)) from None
+
+
+def _hosts_and_ports(text: str) -> list[tuple[str, int]]:
+    """One endpoint, or those of several gateways of a cluster, separated by commas."""
+    return [_host_and_port(each) for each in text.split(",")]
 
 
 def _host_and_port(text: str) -> tuple[str, int]:

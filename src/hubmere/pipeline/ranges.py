@@ -22,6 +22,7 @@ from hubmere.client.failures import RangeLost
 from hubmere.client.pool import pooled_client
 from hubmere.pipeline.decode import decode
 from hubmere.pipeline.offsets import DataLost, HubRecreated, Lost, Range
+from hubmere.pipeline.worker_files import enlarge_output
 
 if TYPE_CHECKING:
     from hubmere.pipeline.history.files import CapturedFiles
@@ -62,6 +63,7 @@ def read_ranges(
     `location` is that of captured files, for events that the log no longer has.
     """
     settle()
+    enlarge_output()
     files = None if location is None else _files_of(location, hub_id)
     with pooled_client(account) as client:
         reader = HubReader(client, hub)

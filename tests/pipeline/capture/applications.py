@@ -10,5 +10,5 @@ from pipeline.capture.plans import TOKEN, PlanServer
 
 
 def an_application(context: SparkContext, plans: PlanServer, checkpoints: Path | str, *, once: bool) -> Application:
-    """The job that follows a plan server."""
+    """The job, with the plan of a plan server."""
     return Application(context, NodeClient(plans.url, TOKEN, None), str(checkpoints), once=once)

@@ -23,7 +23,7 @@ _S3_SECRET = "a-secret-that-nobody-shows"
 
 @pytest.fixture(scope="session")
 def azurite() -> Iterator[str]:
-    """Microsoft's own emulator of Blob storage; gives its endpoint with the account."""
+    """Microsoft's own emulator of Blob storage; yields its endpoint with the account."""
     try:
         command = [node(), str(js_clients() / _MAIN)]
     except NotInstalled as reason:
@@ -69,7 +69,7 @@ def _azure_store(endpoint: str) -> Store:
 
 @pytest.fixture(scope="session")
 def own_storage() -> Iterator[str]:
-    """The Blob endpoint of a node, with the same account as Azurite; gives its endpoint with the account."""
+    """The Blob endpoint of a node, with the same account as Azurite; yields its endpoint with the account."""
     with Node(settings={"memory": True, "blob_development_account": True}) as running:
         yield f"{running.http}/{ACCOUNT}"
 
@@ -105,6 +105,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 @pytest.fixture
 def plans(hubs: Hubs) -> Iterator[PlanServer]:
-    """A node as the job sees it, with a plan that the test writes."""
+    """A plan server that replaces a node; the test writes its plan."""
     with a_plan_server(hubs) as server:
         yield server

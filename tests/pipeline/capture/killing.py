@@ -1,4 +1,4 @@
-"""Kill -9 of the job, of its JVM and of its workers while it captures, and checks of the files."""
+"""Kills the job, its JVM and its workers with kill -9 while it captures, and checks the files."""
 
 import os
 import shlex
@@ -89,7 +89,7 @@ class Publishing:
 
 
 def _await_files(plans: PlanServer, hub: str, process: "subprocess.Popen[bytes]", log: Path, more: int) -> None:
-    """Until so many files more are published."""
+    """Wait until a number of further files are published."""
     plans.reports.clear()
     deadline = time.monotonic() + PATIENCE_S
     first: int | None = None
@@ -105,9 +105,8 @@ def _await_files(plans: PlanServer, hub: str, process: "subprocess.Popen[bytes]"
 
 
 def kill_and_verify(hubs: Hubs, folder: Path, *, rounds: int, seed: int) -> None:
-    """Capture while so many of each kind are killed, at random moments; then every event is in the files once.
-
-    Windows are of a second, so that something is being written or published at any moment.
+    """Capture while a number of processes of each kind are killed at random times; then check that every event is in
+    the files once. Windows are one second long, so that files are written or published all the time.
     """
     random, log, hub = Random(seed), folder / "job.log", hubs.new(PARTITIONS)
     kinds = [kind for _ in range(rounds) for kind in _KINDS]

@@ -30,7 +30,7 @@ def a_hub(
     options: Mapping[str, str] | None = None,
     incarnation: str | None = None,
 ) -> dict[str, Any]:
-    """A hub as the node's plan has it."""
+    """A hub in the form of the node's plan."""
     return {
         "namespace": NAMESPACE,
         "hub": hub,
@@ -48,17 +48,17 @@ def a_hub(
 
 
 def place(hubs: Hubs) -> dict[str, Any]:
-    """Where the job reads."""
+    """The address from which the job reads."""
     return {"bootstrap": hubs.node.kafka, "security": "SASL_PLAINTEXT", "caFile": None}
 
 
 def read(hubs: Hubs, hub: Mapping[str, Any]) -> HubPlan:
-    """The same as the job has it."""
+    """The same in the form that the job has parsed."""
     return read_hub({**hub, "at": place(hubs)})
 
 
 class PlanServer:
-    """A node as the job sees it: a plan that a test may change, and the reports that arrived."""
+    """Replaces a node for the job: a plan that a test may change, and the received reports."""
 
     def __init__(self, hubs: Hubs) -> None:
         self._place = place(hubs)
@@ -67,7 +67,7 @@ class PlanServer:
         self.url = ""
 
     def plan(self) -> bytes:
-        """What the job is given."""
+        """The plan for the job."""
         return json.dumps({"revision": str(len(self.hubs)), **self._place, "hubs": self.hubs}).encode()
 
     def last(self, hub: str) -> dict[str, Any] | None:

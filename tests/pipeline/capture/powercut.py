@@ -1,6 +1,7 @@
-"""Simulated power cuts: programs run on a disk that records what was synced (`powercut.c`). A cut stops every process
-at one moment and restores the state of the disk: without unsynced data, or, as on file systems with delayed allocation,
-with all names and without unsynced contents.
+"""Simulated power cuts: programs run on a disk that records what was synced (`powercut.c`).
+
+A cut stops all processes at once and restores the state of the disk: without unsynced data, or, as on file systems with
+delayed allocation, with all names and without unsynced contents.
 """
 
 import ctypes
@@ -26,7 +27,7 @@ class Loss(Enum):
 
 
 class Disk:
-    """A folder whose power can be cut. `variables` make programs work on it."""
+    """A folder whose power can be cut. Programs with `variables` in their environment use it."""
 
     def __init__(self, root: Path, scratch: Path) -> None:
         self._root = root
@@ -43,11 +44,11 @@ class Disk:
         for kind in ("contents", "names"):
             (self._notes / kind).mkdir(parents=True)
         before = os.environ.get("CUT_NOTES")
-        assert before == str(self._notes), "the library asks the environment where to write"
+        assert before == str(self._notes), "the library reads its folder from the environment"
         self._library.cut_note_all(str(self._root).encode())
 
     def cut(self, ancestor: int, loss: Loss) -> None:
-        """Stop a process and its children at one moment, and restore the state of the disk."""
+        """Stop a process and its children at once, and restore the state of the disk."""
         _stop(ancestor)
         shutil.rmtree(self._old, ignore_errors=True)
         self._root.rename(self._old)
@@ -58,7 +59,7 @@ class Disk:
             self._restore_named(self._old, self._root)
 
     def _restore_noted(self, key: str, target: Path) -> None:
-        """A folder by its durable names."""
+        """Restore a folder by its durable names."""
         noted = self._notes / "names" / key
         for line in noted.read_text(encoding="utf-8").splitlines() if noted.exists() else ():
             kind, below, name = line.split(" ", 2)
@@ -69,7 +70,7 @@ class Disk:
                 self._restore_content(below, target / name)
 
     def _restore_named(self, source: Path, target: Path) -> None:
-        """A folder by the names that it had."""
+        """Restore a folder by the names that it had."""
         for path in source.iterdir():
             if path.is_dir():
                 (target / path.name).mkdir()
@@ -83,7 +84,7 @@ class Disk:
             shutil.copyfile(noted, target)
         else:
             target.touch()
-        # Keys and ready files are for their owner alone, and nodes insist on it.
+        # Only the owner may read keys and ready files, and nodes check it.
         target.chmod(0o600)
 
     def _key(self, path: Path) -> str:

@@ -1,18 +1,18 @@
-"""Capture without Spark: the planner decides, files are written and published, as the job does in its micro-batches."""
+"""Capture without Spark: the planner decides, files are written and published, as in the job's micro-batches."""
 
 from collections.abc import Iterator
 from contextlib import closing
 
 from hubmere.pipeline.capture.destinations import destination_of
 from hubmere.pipeline.capture.files.names import Span
-from hubmere.pipeline.capture.offsets import CaptureOffset
 from hubmere.pipeline.capture.plan import HubPlan
-from hubmere.pipeline.capture.planner import HubPlanner, files_of
+from hubmere.pipeline.capture.planning.offsets import CaptureOffset
+from hubmere.pipeline.capture.planning.planner import HubPlanner, files_of
 from hubmere.pipeline.capture.writing import FileTask, WrittenFile, write_file
 
 
 def micro_batches(hub: HubPlan, offset: CaptureOffset | None = None) -> Iterator[tuple[CaptureOffset, list[FileTask]]]:
-    """The micro-batches of a run that takes everything: the offset that each ends at, and its files."""
+    """The micro-batches of a run that captures everything: the offset at the end of each, and its files."""
     with closing(HubPlanner(hub)) as planner:
         planner.freeze_end()
         offset = offset or planner.first_offset()
@@ -22,7 +22,7 @@ def micro_batches(hub: HubPlan, offset: CaptureOffset | None = None) -> Iterator
 
 
 def publish(hub: HubPlan, written: WrittenFile) -> None:
-    """What the driver does with a file."""
+    """Publish a file, as the driver does."""
     if written.token is not None:
         span = Span(hub.id, written.partition, written.first, written.end)
         destination_of(hub.target.url, hub.target.options).publish(written.name, span, written.token)

@@ -1,4 +1,4 @@
-"""A destination for tests: its URL and what opens it."""
+"""A destination for tests: its URL and its options."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from hubmere.pipeline.capture.destinations import Destination, destination_of
 
-# Azurite's published account: the same on every machine.
+# Azurite's public account, which is the same on every machine.
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
@@ -21,7 +21,7 @@ class Store:
     options: Mapping[str, str]
 
     def opened(self, **others: str) -> Destination:
-        """The destination, with other options if a test wants them wrong."""
+        """Open the destination; a test may pass wrong options."""
         return destination_of(self.url, {**self.options, **others})
 
     def remove(self, name: str) -> None:

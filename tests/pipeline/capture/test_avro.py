@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubmere.client.consumer import UNKNOWN_POSITION
-from hubmere.pipeline.capture.files.avro import BLOCK_BYTES, AvroFile, Records, RecordsLike, read_span
+from hubmere.pipeline.capture.files.avro import BLOCK_BYTES, AvroFile, Records, RecordsLike, read_about
 from hubmere.pipeline.capture.files.originals import TIME
 from hubmere.pipeline.capture.files.schema import SCHEMA, long_of, time_text
 from hubmere.pipeline.decode import visible_batches
@@ -45,7 +45,7 @@ def a_file(
     position: int = UNKNOWN_POSITION,
     pieces: int = 1,
 ) -> bytes:
-    """The file that both twins make of batches, fetched in so many pieces."""
+    """The file that both encoders make of batches, which are fetched in a number of parts."""
     made = []
     for twin in TWINS:
         sink = io.BytesIO()
@@ -64,7 +64,7 @@ def a_file(
 
 
 def events(content: bytes) -> list[dict[str, Any]]:
-    """What fastavro reads."""
+    """The events that fastavro reads."""
     return list(fastavro.reader(io.BytesIO(content)))  # type: ignore[arg-type]
 
 
@@ -74,7 +74,7 @@ def of_the_service(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_schema_is_the_services_own() -> None:
-    """Reference, service 6: names, order and unions are what readers of captured files rely on."""
+    """Reference, service 6: readers of captured files rely on names, order and unions."""
     header = fastavro.reader(io.BytesIO(a_file(kafka_batch(plain(1)))))
 
     found = json.loads(header.metadata["avro.schema"])
@@ -91,7 +91,7 @@ def test_schema_is_the_services_own() -> None:
     assert header.metadata["avro.codec"] == "null"
 
 
-def test_bare_event_is_these_bytes() -> None:
+def test_event_with_only_a_body_has_exactly_these_bytes() -> None:
     """Written by hand from the Avro specification: longs, strings, a map with the time, an empty one, a union."""
     content = a_file(kafka_batch([Record(0, NOW_MS, None, b"ab")], base=3), end=4)
 
@@ -103,7 +103,7 @@ def test_bare_event_is_these_bytes() -> None:
     assert content.endswith(sync + b"\x02" + long_of(len(record)) + record + sync)
 
 
-# Encoded by hand: AMQP's constructor and content, and what a captured file holds.
+# Values encoded by hand: AMQP's constructor and content, and the value in a captured file.
 KINDS = {
     "int": (b"\x54\xfb", -5),
     "long": (b"\x81" + (1 << 40).to_bytes(8, "big"), 1 << 40),
@@ -126,7 +126,7 @@ KINDS = {
 }
 
 
-def test_every_kind_of_value_has_its_place_in_the_union() -> None:
+def test_every_kind_of_value_is_mapped_to_a_branch_of_the_union() -> None:
     """The union mapping of the reference (service 6), the null of a property included."""
     encoded = [(name, value) for name, (value, _) in KINDS.items()]
     message = (
@@ -144,7 +144,7 @@ def test_every_kind_of_value_has_its_place_in_the_union() -> None:
 
 
 def test_kafka_headers_stay_bytes_and_the_last_of_a_name_counts() -> None:
-    """As AMQP readers see the same event; a header without a value is a null."""
+    """AMQP readers see the same; a header without a value is null."""
     headers = (("a", b"1"), ("b", None), ("a", b"2"), ("c", b"\xff"))
 
     (found,) = events(a_file(kafka_batch([Record(0, NOW_MS, b"key", None, headers)])))
@@ -157,7 +157,7 @@ def test_kafka_headers_stay_bytes_and_the_last_of_a_name_counts() -> None:
 @pytest.mark.parametrize("deflates", [False, True])
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_file_of_many_blocks_is_read_by_both_libraries(deflates: bool, codec: Codec) -> None:
-    """fastavro, and Apache's DataFileReader as in Microsoft's published sample."""
+    """It is read by fastavro, and by Apache's DataFileReader as in Microsoft's published sample."""
     body = b"x" * 1000
     batches = [
         kafka_batch([Record(index, NOW_MS, None, body) for index in range(100)], base=number * 100, codec=codec)
@@ -172,16 +172,16 @@ def test_file_of_many_blocks_is_read_by_both_libraries(deflates: bool, codec: Co
     assert [row["SequenceNumber"] for row in rows] == list(range(1000))
     assert all(row["Body"] == body for row in rows)
     assert events(content) == rows
-    assert read_span(io.BytesIO(content)) == SPAN
+    assert read_about(io.BytesIO(content))[0] == SPAN
 
 
-def test_file_without_events_is_a_valid_one() -> None:
-    """Globs over captured files meet those as well."""
+def test_file_without_events_is_valid() -> None:
+    """Globs over captured files include them."""
     assert events(a_file()) == []
 
 
-def test_same_events_give_the_same_bytes_however_they_were_fetched() -> None:
-    """A repeat meets a log that is cut into other answers; the file must not show it."""
+def test_same_events_give_the_same_bytes_for_any_split_of_the_responses() -> None:
+    """A repeat may get the log in other responses; the file must be the same."""
     random = Random(5)
     batches = [
         kafka_batch([Record(index, NOW_MS, None, random.randbytes(900)) for index in range(40)], base=number * 40)
@@ -206,13 +206,13 @@ def test_same_events_give_the_same_bytes_however_they_were_fetched() -> None:
     ],
 )
 def test_times_are_written_as_the_service_does(second: int, shown: str) -> None:
-    """`M/d/yyyy h:mm:ss AM`; times outside the calendar become the nearest valid one."""
+    """The format is `M/d/yyyy h:mm:ss AM`; times outside of the calendar become the nearest valid one."""
     assert time_text(second).decode() == shown
 
 
 @given(records=st.lists(st.tuples(BLOBS, BLOBS, HEADERS, st.integers(-9, 9)), min_size=1, max_size=6))
 def test_any_kafka_record_gives_the_same_bytes(records: Sequence[tuple[Any, Any, Any, int]]) -> None:
-    """Keys and headers of any bytes, names that are repeated, times that run backwards."""
+    """Keys and headers may have any bytes, repeated names, and decreasing times."""
     batch = bytearray(
         kafka_batch(
             [
@@ -237,7 +237,7 @@ def test_any_kafka_record_gives_the_same_bytes(records: Sequence[tuple[Any, Any,
 def test_any_written_row_gives_the_same_bytes(
     rows: list[tuple[bytes | None, str | None, dict[str, str | None]]],
 ) -> None:
-    """Keys, short strings and properties without a value, the usual events."""
+    """These are the usual events: keys, short strings and properties without a value."""
     batch = [record_of(index, body, key, properties.items()) for index, (body, key, properties) in enumerate(rows)]
 
     found = events(a_file(kafka_batch(batch)))
@@ -247,7 +247,7 @@ def test_any_written_row_gives_the_same_bytes(
 
 @given(seed=st.integers(0, 1 << 32))
 def test_any_amqp_message_gives_the_same_bytes(seed: int) -> None:
-    """Every section and every type of AMQP, decimals and described values among them."""
+    """This covers every section and every type of AMQP, including decimals and described values."""
     batch = publication_from_amqp(a_message(Random(seed)).payload, 0).batch
 
     assert len(events(a_file(stored(batch, 0)))) == 1
@@ -255,8 +255,8 @@ def test_any_amqp_message_gives_the_same_bytes(seed: int) -> None:
 
 @settings(max_examples=200)
 @given(seed=st.integers(0, 1 << 32))
-def test_damaged_batch_is_left_out_and_leaves_no_trace(seed: int) -> None:
-    """A producer may write anything; good batches around it must not suffer."""
+def test_damaged_batch_is_omitted_without_an_effect_on_others(seed: int) -> None:
+    """A producer may write anything; other batches must not be affected."""
     random = Random(seed)
     records = [Record(index, NOW_MS, b"k", b"v", (("h", b"x"),)) for index in range(5)]
     damaged = bytearray(kafka_batch(records, base=5))

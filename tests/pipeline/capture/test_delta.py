@@ -1,4 +1,4 @@
-"""Delta tables in a folder, in Azure and in S3: every event once, whatever the job was doing when it died."""
+"""Delta tables in a folder, in Azure and in S3: every event once, at whatever time the job died."""
 
 import shutil
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ VERSION = "_delta_log/{:020}.json"
 
 
 def opened(store: Store, root: str) -> DeltaTable:
-    """A table as any reader opens it."""
+    """A table as a reader opens it."""
     url = f"{store.url}/{root}"
     parts = urlsplit(url)
     place = f"az:/{parts.path}" if parts.scheme == "az" else url
@@ -39,7 +39,7 @@ def rows(table: DeltaTable) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_table_holds_every_event_once(
+def test_table_contains_every_event_once(
     spark: SparkSession, hubs: Hubs, plans: PlanServer, tmp_path: Path, store: Store
 ) -> None:
     """The job dies after its commit to the table, then before it: each window is in the table once."""
@@ -52,7 +52,7 @@ def test_table_holds_every_event_once(
     shutil.rmtree(checkpoint / "commits")
     hubs.publish(hub, 1, bodies(30, "second"))
     assert an_application(spark.sparkContext, plans, tmp_path / "checkpoints", once=True).run() == 0
-    # All files are published, the table's log does not name the last one, and Spark has noted nothing.
+    # All files are published, the table's log does not name the last one, and Spark has committed nothing.
     shutil.rmtree(checkpoint / "commits")
     store.remove(f"{root}/{VERSION.format(1)}")
 
@@ -84,7 +84,7 @@ def committed(store: Store) -> set[str]:
     return {Path(name).stem for name in table_files(f"{store.url}/shop/orders/", store.options)}
 
 
-def test_micro_batch_that_is_repeated_is_committed_once(store: Store) -> None:
+def test_repeated_micro_batch_is_committed_once(store: Store) -> None:
     """It is recognized by the transaction in the table's log, also after later commits."""
     for batch, name in ((0, "a"), (0, "a"), (1, "b"), (0, "a"), (1, "b")):
         commit(store, batch, [name])
@@ -94,7 +94,7 @@ def test_micro_batch_that_is_repeated_is_committed_once(store: Store) -> None:
 
 
 def test_of_two_writers_of_one_version_one_is_refused(store: Store) -> None:
-    """Two drivers of one job, of which one is believed dead: the store itself lets only one of them write."""
+    """There are two drivers of one job, one of which was presumed dead: the store accepts only one of them."""
     commit(store, 0, ["a"])
     first, second = (opened(store, "shop/orders") for _ in range(2))
 
@@ -128,7 +128,7 @@ def signature() -> str:
 @pytest.mark.parametrize("store", ["az"], indirect=True)
 @pytest.mark.parametrize("credential", ["connection_string", "sas_token"])
 def test_every_credential_of_an_account_opens_its_table(store: Store, credential: str) -> None:
-    """What opens the container for files opens it for the table's log too."""
+    """A credential for the container is also used for the table's log."""
     endpoint = store.options["endpoint"]
     given = (
         {"connection_string": connection_string(endpoint)}
@@ -169,10 +169,10 @@ NOWHERE = "http://127.0.0.1:1"
     ],
     indirect=["store"],
 )
-def test_store_that_does_not_answer_is_reported_in_one_line_without_a_secret(
+def test_unreachable_store_is_reported_in_one_line_without_a_secret(
     store: Store, wrong: dict[str, str], ask: Callable[[Store], object]
 ) -> None:
-    """What is wrong goes to logs and portals."""
+    """Errors are written to logs and shown in the portal."""
     other = Store(url=store.url, options={**store.options, **wrong})
 
     with pytest.raises(DestinationFailed) as failure:

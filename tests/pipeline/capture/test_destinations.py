@@ -1,4 +1,4 @@
-"""One contract for every destination: no half file is seen, a repeat changes nothing, nothing is overwritten."""
+"""The contract of destinations: no incomplete file is visible, a repeat changes nothing, nothing is overwritten."""
 
 from urllib.parse import urlsplit
 
@@ -6,24 +6,23 @@ import pytest
 from azure.storage.blob import ContainerClient
 
 from hubmere.pipeline.capture.destinations import DestinationFailed, InvalidDestination, NameTaken, destination_of
-from hubmere.pipeline.capture.files.avro import SPAN_KEY
 from hubmere.pipeline.capture.files.names import NameFormat, Span
-from hubmere.pipeline.capture.files.schema import file_header
+from hubmere.pipeline.capture.files.schema import SPAN_KEY, file_header
 from pipeline.capture.stores import ACCOUNT, Store
 
 NAME = "shop/orders/0/2026/01/02/03/04/05.avro"
 SPAN = Span("f00", 0, 0, 5)
-# More than one part of any store, and not a whole number of them.
+# More than one part in any store, and not a multiple of the part size.
 LARGE = 20_000_001
 
 
 def content(span: Span, size: int = 0) -> bytes:
-    """A file that says which span it holds."""
+    """A file that contains its span."""
     return file_header("null", {SPAN_KEY: span.text()}, bytes(16)) + b"x" * size
 
 
 def written(store: Store, span: Span = SPAN, attempt: str = "0-0", size: int = 0) -> dict[str, object]:
-    """Write a file aside."""
+    """Write a file to the staging area."""
     upload = store.opened().upload(NAME, span, attempt)
     upload.write(memoryview(content(span)))
     upload.write(b"x" * size)
@@ -31,7 +30,7 @@ def written(store: Store, span: Span = SPAN, attempt: str = "0-0", size: int = 0
 
 
 def a_format(hub: str) -> NameFormat:
-    """How the files of a hub are called."""
+    """The name format of a hub's files."""
     text = "shop/{EventHub}/{PartitionId}/{Year}/{Month}/{Day}/{Hour}/{Minute}/{Second}"
     return NameFormat(text=text, namespace="shop", hub=hub, extension="avro")
 
@@ -40,8 +39,8 @@ def names(store: Store) -> list[str]:
     return [each.name for each in store.opened().files("shop/")]
 
 
-def test_file_appears_whole_when_it_is_published(store: Store) -> None:
-    """A reader never meets a part of it."""
+def test_file_becomes_visible_completely_when_it_is_published(store: Store) -> None:
+    """A reader never sees a part of it."""
     token = written(store, size=LARGE)
     destination = store.opened()
 
@@ -57,8 +56,8 @@ def test_file_appears_whole_when_it_is_published(store: Store) -> None:
     assert NAME in destination.url_of(NAME)
 
 
-def test_publishing_again_changes_nothing(store: Store) -> None:
-    """A driver that died after it published does it again, and so may a second attempt of the task."""
+def test_publishing_twice_changes_nothing(store: Store) -> None:
+    """A driver that died after publishing repeats it, and so may a second attempt of the task."""
     first, second = written(store, attempt="0-0"), written(store, attempt="0-1")
     store.opened().publish(NAME, SPAN, first)
 
@@ -68,7 +67,7 @@ def test_publishing_again_changes_nothing(store: Store) -> None:
     assert names(store) == [NAME]
 
 
-def test_name_that_is_taken_is_refused(store: Store) -> None:
+def test_existing_name_is_refused(store: Store) -> None:
     """Files of an earlier capture, or of other programs, are never overwritten."""
     store.opened().publish(NAME, SPAN, written(store))
     other = SPAN._replace(end=9)
@@ -79,8 +78,8 @@ def test_name_that_is_taken_is_refused(store: Store) -> None:
     assert store.opened().span_of(NAME) == SPAN
 
 
-def test_abandoned_and_swept_attempts_leave_nothing(store: Store) -> None:
-    """What a killed task has left is gone after the next start."""
+def test_abandoned_attempts_are_deleted_by_the_sweep(store: Store) -> None:
+    """Files of a killed task are deleted at the next start."""
     abandoned = store.opened().upload(NAME, SPAN, "0-0")
     abandoned.write(content(SPAN))
     abandoned.abandon()
@@ -93,8 +92,8 @@ def test_abandoned_and_swept_attempts_leave_nothing(store: Store) -> None:
     assert names(store) == [NAME]
 
 
-def test_sweeping_one_hub_leaves_another_alone(store: Store) -> None:
-    """Its files may be on their way at this very moment."""
+def test_sweep_of_one_hub_does_not_affect_another(store: Store) -> None:
+    """Its files may be written at the same time."""
     other = SPAN._replace(hub_id="b00")
     token = written(store, other)
 
@@ -104,8 +103,8 @@ def test_sweeping_one_hub_leaves_another_alone(store: Store) -> None:
     assert names(store) == [NAME]
 
 
-def test_files_are_listed_by_their_beginning(store: Store) -> None:
-    """Also where it ends in the middle of a name."""
+def test_files_are_listed_by_a_prefix(store: Store) -> None:
+    """The prefix may end in the middle of a name."""
     store.opened().publish(NAME, SPAN, written(store))
 
     found = [[each.name for each in store.opened().files(prefix)] for prefix in ("", "shop/ord", NAME, "shop/other")]
@@ -114,7 +113,7 @@ def test_files_are_listed_by_their_beginning(store: Store) -> None:
 
 
 def test_error_for_a_wrong_credential_does_not_contain_it(azurite: str) -> None:
-    """What is wrong goes to logs and portals."""
+    """Errors are written to logs and shown in the portal."""
     wrong = "d3Jvbmcta2V5LXRoYXQtbm9ib2R5LXNob3dz"
     destination = destination_of(f"az://{ACCOUNT}/captured", {"endpoint": azurite, "account_key": wrong})
 
@@ -144,7 +143,7 @@ def test_captured_file_of_a_node_is_read_by_the_storage_library(own_store: Store
 
 
 @pytest.mark.parametrize("url", ["ftp://x/y", "az://account", "s3://", "file://elsewhere/x", "file:relative"])
-def test_url_that_is_no_destination_is_refused(url: str) -> None:
-    """Before anything is captured."""
+def test_invalid_url_is_refused(url: str) -> None:
+    """It is refused before anything is captured."""
     with pytest.raises(InvalidDestination):
         destination_of(url, {})

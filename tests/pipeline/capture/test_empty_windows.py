@@ -1,4 +1,4 @@
-"""Windows in which nothing was published."""
+"""Windows without events."""
 
 import time
 from contextlib import closing
@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from client.hubs import Hubs
-from hubmere.pipeline.capture.planner import HubPlanner, files_of
+from hubmere.pipeline.capture.planning.planner import HubPlanner, files_of
 from pipeline.capture.plans import a_hub, read
 
 
 @pytest.mark.parametrize(("encoding", "files"), [("Avro", 1), ("Parquet", 1), ("Delta", 0)])
-def test_empty_window_leaves_a_file_where_files_are_the_result(
+def test_empty_window_has_a_file_except_in_delta_tables(
     hubs: Hubs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str, files: int
 ) -> None:
-    """A Delta table's log lists no empty file, so it would never be part of the table."""
+    """A Delta table's log does not list empty files, so they would never be part of the table."""
     plan = read(hubs, a_hub(hubs, hubs.new(1), tmp_path, partitions=1, encoding=encoding, skips_empty=False))
     with closing(HubPlanner(plan)) as planner:
         start = planner.first_offset()

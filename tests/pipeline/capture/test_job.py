@@ -29,10 +29,10 @@ def until(condition: Callable[[], bool], plans: PlanServer) -> None:
         time.sleep(0.1)
 
 
-def test_run_captures_what_is_there_and_one_hub_cannot_stop_another(
+def test_run_captures_all_events_and_one_hub_cannot_stop_another(
     spark: SparkSession, hubs: Hubs, plans: PlanServer, tmp_path: Path
 ) -> None:
-    """Three encodings, one destination that cannot work; no report or file contains a credential."""
+    """There are three encodings and one destination that cannot work; no report or file contains a credential."""
     good, table, broken = hubs.new(2), hubs.new(1), hubs.new(1)
     for hub in (good, table, broken):
         hubs.publish(hub, 0, *(bodies(100, f"{run} {'x' * 1000}") for run in range(5)))
@@ -49,7 +49,7 @@ def test_run_captures_what_is_there_and_one_hub_cannot_stop_another(
     assert (code, again) == (1, 1)
     assert [proof.problems for proof in proofs] == [[], []]
     assert [[each.events for each in proof.partitions] for proof in proofs] == [[500, 0], [500]]
-    # What Spark itself reads of the files, as its users do.
+    # The files are read by Spark, as users do.
     rows = spark.read.format(AVRO).load(str(tmp_path / "out" / NAMESPACE / good / "0" / "*/*/*/*/*/*.avro"))
     assert rows.select("SequenceNumber").distinct().count() == rows.count() == 500
     result = plans.last(good)
@@ -66,7 +66,7 @@ def test_run_captures_what_is_there_and_one_hub_cannot_stop_another(
 
 
 def test_job_follows_the_plan_while_it_runs(spark: SparkSession, hubs: Hubs, plans: PlanServer, tmp_path: Path) -> None:
-    """Windows close by time, settings change, a hub is removed, the job ends between micro-batches on request."""
+    """Windows close by time, settings change, a hub is removed, and the job ends between micro-batches on request."""
     hub, later = hubs.new(1), hubs.new(1)
     hubs.publish(hub, 0, bodies(10, "first"))
     plans.hubs = [a_hub(hubs, hub, tmp_path, partitions=1, interval_s=2, skips_empty=False)]
@@ -98,10 +98,10 @@ def test_job_follows_the_plan_while_it_runs(spark: SparkSession, hubs: Hubs, pla
     assert [proof.partitions[0].events for proof in proofs] == [15, 7]
 
 
-def test_destination_that_does_not_answer_holds_up_no_other_hub(
+def test_unresponsive_destination_does_not_delay_other_hubs(
     spark: SparkSession, hubs: Hubs, plans: PlanServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its calls wait for minutes; meanwhile the other hubs are captured, and the job can end."""
+    """Its calls wait for minutes; meanwhile other hubs are captured, and the job can end."""
     monkeypatch.setattr(job, "STOP_BOUND_S", 0.1)
     stuck, well = hubs.new(1), hubs.new(1)
     for hub in (stuck, well):
@@ -133,6 +133,6 @@ def test_destination_that_does_not_answer_holds_up_no_other_hub(
 
 
 def reported(plans: PlanServer, hub: str) -> int:
-    """How far the job says that it is with the only partition of a hub."""
+    """The position of the only partition of a hub, as reported by the job."""
     told = plans.last(hub)
     return 0 if told is None else int(told["partitions"][0]["captured"])

@@ -1,4 +1,4 @@
-"""Names of captured files, and the spans that files carry."""
+"""Names of captured files, and the spans in files."""
 
 import pytest
 from hypothesis import given
@@ -24,8 +24,8 @@ def test_name_is_the_services_own() -> None:
 
 @given(partition=st.integers(0, 2000), second=st.integers(0, 4_000_000_000))
 @pytest.mark.parametrize("text", [NAME_FORMAT, ODD_FORMAT, DELTA_FORMAT])
-def test_name_is_read_back(text: str, partition: int, second: int) -> None:
-    """Verification and clean-up know files by their names."""
+def test_name_can_be_parsed(text: str, partition: int, second: int) -> None:
+    """Verification and cleanup identify files by their names."""
     names = a_format(text)
 
     assert names.read(names.name_of(partition, second)) == NamedWindow(partition, second)
@@ -42,24 +42,24 @@ def test_name_is_read_back(text: str, partition: int, second: int) -> None:
         "shop/orders/3/2017/09/19/11/45/09.parquet",
     ],
 )
-def test_other_names_are_not_ours(name: str) -> None:
-    """Another hub, another way of writing numbers, no date, another ending."""
+def test_other_names_are_not_parsed(name: str) -> None:
+    """The cases are another hub, other number formats, no date, another extension."""
     assert a_format().read(name) is None
 
 
-def test_prefix_is_what_all_names_begin_with() -> None:
-    """Listings are narrowed by it."""
+def test_prefix_is_common_to_all_names() -> None:
+    """Listings use it."""
     assert a_format().prefix() == "shop/orders/"
     assert a_format(ODD_FORMAT).prefix() == ""
 
 
-def test_dots_in_a_hubs_name_are_no_wildcards() -> None:
+def test_dots_in_a_hub_name_are_not_wildcards() -> None:
     """A hub may be called `a.b`."""
     assert a_format(hub="a.b").read("shop/aXb/3/2017/09/19/11/45/09.avro") is None
 
 
-def test_span_is_read_back() -> None:
-    """What a file says of itself decides whether it is written again."""
+def test_span_can_be_parsed() -> None:
+    """The span in a file decides whether it is written again."""
     span = Span("f00", 3, 10, 25)
 
     assert Span.parse(span.text()) == span

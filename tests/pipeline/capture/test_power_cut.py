@@ -1,7 +1,7 @@
-"""Power cuts under a node that captures: nothing that was acknowledged is lost, and every event is in the files once.
+"""Power cuts of a node that captures: no acknowledged event is lost, and every event is in the files once.
 
-Node, job and JVM run on a disk that loses unsynced data (`powercut.py`). Only with `--torture` (`make torture`);
-`test_checkpoints.py` has a test for each problem that the cuts have shown.
+Node, job and JVM run on a disk that loses unsynced data (`powercut.py`). This runs only with `--torture` (`make
+torture`); `test_checkpoints.py` has a test for each problem that the cuts have shown.
 """
 
 import re
@@ -27,7 +27,7 @@ from pipeline.surviving import stored
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(3600),
-    pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler for the disk that forgets"),
+    pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler for the simulated disk"),
     pytest.mark.skipif(shutil.which("java") is None, reason="Java is not installed"),
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are found by /proc"),
 ]
@@ -38,7 +38,7 @@ WINDOW_BYTES = 10_485_760
 BODY_BYTES, BODIES_PER_BATCH = 65_536, 8
 PATIENCE_S = 300.0
 POLL_S = 0.1
-# Enough for two windows of each partition in every life.
+# Enough for two windows of each partition in every run.
 BATCHES_PER_LIFE = 2 * PARTITIONS * (WINDOW_BYTES // BODY_BYTES // BODIES_PER_BATCH + 2)
 
 
@@ -59,7 +59,7 @@ class Publishing:
         return thread
 
     def end(self) -> None:
-        """The node has ended: the pending publication is repeated on the next run, and no other begins."""
+        """The node has ended: the pending publication is repeated in the next run, and no other one begins."""
         self._is_over.set()
 
     def _run(self) -> None:
@@ -70,7 +70,7 @@ class Publishing:
                     return
                 self._publish(hubs)
         except ClientFailure:
-            # A write in progress may be in the log or not: it was not acknowledged.
+            # A write in progress may be in the log or not, because it was not acknowledged.
             self._number += 1
         finally:
             hubs.client.close()
@@ -85,7 +85,7 @@ class Publishing:
 
 @pytest.fixture
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
-    """A folder whose power can be cut, for every process that is started from now on."""
+    """A folder whose power can be cut, for every process that is started afterwards."""
     (tmp_path / "data").mkdir()
     found = Disk(tmp_path / "data", tmp_path)
     for name, value in found.variables.items():
@@ -106,13 +106,13 @@ def node(disk: Disk, tmp_path: Path) -> Iterator[Node]:
 
 
 def published_files(node: Node) -> set[str]:
-    """The names of the files that the job has published, by its log."""
+    """The names of the published files, from the job's log."""
     log = node.data / "capture" / "job.log"
     return set(re.findall(r"bytes: (\S+\.avro)", log.read_text())) if log.exists() else set()
 
 
 def await_file(node: Node) -> None:
-    """Wait until the job has published one more."""
+    """Wait until the job has published one more file."""
     before, deadline = len(published_files(node)), time.monotonic() + PATIENCE_S
     log = node.data / "capture" / "job.log"
     while len(published_files(node)) <= before:
@@ -120,8 +120,8 @@ def await_file(node: Node) -> None:
         time.sleep(POLL_S)
 
 
-def test_power_cuts_under_capture_cost_no_event(disk: Disk, node: Node, deaths: Callable[[int, int], int]) -> None:
-    """While files are written and published; after each the node comes up, and at last every event is captured."""
+def test_power_cuts_during_capture_lose_no_event(disk: Disk, node: Node, deaths: Callable[[int, int], int]) -> None:
+    """Files are being written and published; after each cut the node starts, and finally every event is captured."""
     cuts = deaths(0, 20)
     chance = Random(23)
     size = ("--capture-interval", "900", "--capture-size-limit", str(WINDOW_BYTES), "--skip-empty-archives", "true")

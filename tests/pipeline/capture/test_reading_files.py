@@ -1,4 +1,4 @@
-"""Captured files as the portal reads them: the same events as other readers find, and nothing outside of the folder."""
+"""Captured files read by the portal: the same events as other readers find, and nothing outside of the folder."""
 
 import io
 from contextlib import closing, suppress
@@ -9,7 +9,7 @@ import pytest
 
 from hubmere.capture import browse
 from hubmere.capture.browse import CapturedFolders
-from hubmere.model.captured_files import CapturedEvent, CapturedHub, FileFilter
+from hubmere.model.capture.files import CapturedEvent, CapturedHub, FileFilter
 from hubmere.model.entity import CaptureDescription, CaptureEncoding
 from hubmere.model.errors import InvalidArgument, NotFound, NotSupported
 from hubmere.pipeline.capture.files.content import content_of
@@ -30,7 +30,7 @@ def a_hub(folder: Path, **changes: str) -> CapturedHub:
 
 
 def a_content(encoding: CaptureEncoding, name: str, count: int = 1000) -> bytes:
-    """A file of so many events, in several blocks: each has a key, a header and a body, and one has no body."""
+    """A file of several blocks: each event has a key, a header and a body, except one without a body."""
     sink = io.BytesIO()
     content = content_of(encoding, sink, name, "f00/0/0-5", 0)
     for first in range(0, count, 100):
@@ -62,8 +62,8 @@ def read_all(hub: CapturedHub, name: str, first: int = 0, limit: int = 100) -> l
 
 
 @pytest.mark.parametrize("encoding", [CaptureEncoding.AVRO, CaptureEncoding.AVRO_DEFLATE])
-def test_avro_events_are_those_that_another_reader_finds(tmp_path: Path, encoding: CaptureEncoding) -> None:
-    """Every field, whatever the codec, in blocks of several hundred events."""
+def test_avro_events_equal_those_of_another_reader(tmp_path: Path, encoding: CaptureEncoding) -> None:
+    """Every field is compared, with each codec, in blocks of several hundred events."""
     content = a_content(encoding, AVRO)
     hub = a_file(tmp_path, AVRO, content)
 
@@ -79,7 +79,7 @@ def test_avro_events_are_those_that_another_reader_finds(tmp_path: Path, encodin
 
 
 def test_parquet_events_have_the_same_fields(tmp_path: Path) -> None:
-    """Properties are texts there."""
+    """Properties are texts in Parquet."""
     hub = a_file(tmp_path, PARQUET, a_content(CaptureEncoding.PARQUET, PARQUET))
 
     found = read_all(hub, PARQUET)
@@ -93,8 +93,8 @@ def test_parquet_events_have_the_same_fields(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "encoding"), [(AVRO, CaptureEncoding.AVRO), (PARQUET, CaptureEncoding.PARQUET)])
-def test_reading_begins_at_any_event(tmp_path: Path, name: str, encoding: CaptureEncoding) -> None:
-    """A page that is shown again begins where it began before."""
+def test_reading_can_start_at_any_event(tmp_path: Path, name: str, encoding: CaptureEncoding) -> None:
+    """A page that is shown again starts at the same event."""
     hub = a_file(tmp_path, name, a_content(encoding, name))
 
     for first in (0, 1, 255, 256, 257, 999):
@@ -126,8 +126,8 @@ def test_files_are_listed_newest_first_by_partition_and_time(tmp_path: Path) -> 
     ]  # fmt: skip
 
 
-def test_listing_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder with years of files costs no more than one with a few, and the answer says that it is not complete."""
+def test_listing_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with years of files costs no more than a small one, and the answer says that it is incomplete."""
     for minute in range(20):
         a_file(tmp_path, f"shop/orders/0/2023/11/14/22/{minute:02}/20.avro", b"")
     hub = a_hub(tmp_path)
@@ -155,7 +155,7 @@ def test_listing_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ],
 )
 def test_only_files_of_the_hub_are_opened(tmp_path: Path, name: str) -> None:
-    """The name comes from the address bar."""
+    """The name comes from the address bar of a browser."""
     hub = a_file(tmp_path, AVRO, a_content(CaptureEncoding.AVRO, AVRO, 100))
     a_file(tmp_path, "shop/other/0/2023/11/14/22/13/20.avro", b"")
     a_file(tmp_path, "shop/orders/notes.txt", b"")
@@ -165,7 +165,7 @@ def test_only_files_of_the_hub_are_opened(tmp_path: Path, name: str) -> None:
 
 
 def test_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
-    """Neither that of a file nor that of a folder on the way."""
+    """This holds for a link to a file and to a folder in the path."""
     outside = tmp_path / "outside" / "13"
     outside.mkdir(parents=True)
     (outside / "20.avro").write_bytes(a_content(CaptureEncoding.AVRO, AVRO, 100))
@@ -177,7 +177,7 @@ def test_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_other_destinations_are_refused(tmp_path: Path) -> None:
-    """Object stores have viewers of their own, and their credentials stay with the job."""
+    """Object stores have their own viewers, and only the job has their credentials."""
     with pytest.raises(NotSupported):
         FILES.list_files(a_hub(tmp_path, url="az://account/container"), FileFilter())
 
@@ -185,7 +185,7 @@ def test_other_destinations_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [AVRO, PARQUET])
 @pytest.mark.parametrize("kept", [0, 3, 200, 5000, -1])
 def test_damaged_file_is_refused_with_its_name(tmp_path: Path, name: str, kept: int) -> None:
-    """A file that is cut off anywhere gives an error that names it, and never a wrong event or a traceback."""
+    """A truncated file gives an error with its name, and never a wrong event or a traceback."""
     encoding = CaptureEncoding.PARQUET if name == PARQUET else CaptureEncoding.AVRO
     hub = a_file(tmp_path, name, a_content(encoding, name)[:kept])
 
@@ -193,8 +193,8 @@ def test_damaged_file_is_refused_with_its_name(tmp_path: Path, name: str, kept: 
         read_all(hub, name)
 
 
-def test_flipped_bytes_never_raise_anything_else(tmp_path: Path) -> None:
-    """Lengths in a damaged file may say anything."""
+def test_flipped_bytes_never_cause_another_error(tmp_path: Path) -> None:
+    """Lengths in a damaged file may have any value."""
     content = bytearray(a_content(CaptureEncoding.AVRO, AVRO, 100))
     for at in range(0, 3000, 7):
         damaged = bytes(content[:at]) + bytes((content[at] ^ 0xFF,)) + bytes(content[at + 1 :])

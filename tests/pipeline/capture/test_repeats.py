@@ -1,4 +1,4 @@
-"""A micro-batch that is repeated from its offset writes the same files, wherever the one before it was cut off."""
+"""A repeated micro-batch writes the same files from its offset, wherever the previous attempt was interrupted."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from client.hubs import Hubs, bodies
 from hubmere.pipeline.capture.plan import HubPlan
-from hubmere.pipeline.capture.planner import files_of
+from hubmere.pipeline.capture.planning.planner import files_of
 from hubmere.pipeline.capture.verify import verify
 from hubmere.pipeline.capture.writing import write_file
 from hubmere.pipeline.offsets import HubRecreated
@@ -31,7 +31,7 @@ def contents(plan: HubPlan, root: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("encoding", ["Avro", "AvroDeflate", "Parquet"])
 def test_repeat_writes_the_same_names_and_bytes(hubs: Hubs, tmp_path: Path, encoding: str) -> None:
-    """Into another folder, so that nothing can be taken over."""
+    """It writes to another folder, so that no file can be reused."""
     plan = a_captured_hub(hubs, tmp_path / "once", encoding=encoding)
     batches = list(micro_batches(plan))
     for _, files in batches:
@@ -47,8 +47,8 @@ def test_repeat_writes_the_same_names_and_bytes(hubs: Hubs, tmp_path: Path, enco
     assert sum(len(files) for _, files in batches) > 6
 
 
-def test_job_that_dies_between_any_two_files_leaves_each_event_once(hubs: Hubs, tmp_path: Path) -> None:
-    """After every number of files written aside, and every number of them published."""
+def test_job_that_dies_between_any_two_files_captures_each_event_once(hubs: Hubs, tmp_path: Path) -> None:
+    """It dies after every number of staged and of published files."""
     plan = a_captured_hub(hubs, tmp_path / "0")
     end, files = next(micro_batches(plan))
     for published in range(len(files) + 1):
@@ -69,8 +69,8 @@ def test_job_that_dies_between_any_two_files_leaves_each_event_once(hubs: Hubs, 
         assert [each.events for each in proof.partitions] == [400, 400]
 
 
-def test_repeat_after_retention_took_the_events_finds_its_files(hubs: Hubs, tmp_path: Path) -> None:
-    """Published, reported, trimmed, and only then repeated: existing files are not read again."""
+def test_repeat_after_retention_deleted_the_events_finds_its_files(hubs: Hubs, tmp_path: Path) -> None:
+    """The files were published and reported, then the events were trimmed, then the micro-batch is repeated."""
     plan = a_captured_hub(hubs, tmp_path)
     ends = []
     for end, files in micro_batches(plan):
@@ -86,7 +86,7 @@ def test_repeat_after_retention_took_the_events_finds_its_files(hubs: Hubs, tmp_
     assert contents(plan, tmp_path) == before
 
 
-def test_events_that_retention_took_before_they_were_written_are_counted(hubs: Hubs, tmp_path: Path) -> None:
+def test_events_that_retention_deleted_before_their_capture_are_counted(hubs: Hubs, tmp_path: Path) -> None:
     """The other events are captured, and the job reports the missing ones."""
     plan = a_captured_hub(hubs, tmp_path)
     ((_, files),) = list(micro_batches(plan))[:1]
@@ -98,8 +98,8 @@ def test_events_that_retention_took_before_they_were_written_are_counted(hubs: H
     assert sum(each.lost for each in written) == 20
 
 
-def test_query_of_a_deleted_hub_captures_nothing_of_its_successor(hubs: Hubs, tmp_path: Path) -> None:
-    """The hub is created again before the job hears of it: neither the open file nor a new one takes its events."""
+def test_capture_of_a_deleted_hub_includes_no_event_of_its_successor(hubs: Hubs, tmp_path: Path) -> None:
+    """The hub is created again before the job learns of it: neither the open file nor a new one has its events."""
     plan = a_captured_hub(hubs, tmp_path)
     plan = replace(plan, topic_id=hubs.reader(plan.hub).describe().id)
     _, files = next(micro_batches(plan))
@@ -114,8 +114,8 @@ def test_query_of_a_deleted_hub_captures_nothing_of_its_successor(hubs: Hubs, tm
     assert not list(tmp_path.rglob("*.avro"))
 
 
-def test_settings_that_change_do_not_touch_a_micro_batch_that_is_on_its_way(hubs: Hubs, tmp_path: Path) -> None:
-    """Format and encoding are in the offset with the files."""
+def test_changed_settings_do_not_affect_a_pending_micro_batch(hubs: Hubs, tmp_path: Path) -> None:
+    """Name format and encoding are part of the offset."""
     plan = a_captured_hub(hubs, tmp_path)
     end, files = next(micro_batches(plan))
     changed = read(
@@ -129,8 +129,8 @@ def test_settings_that_change_do_not_touch_a_micro_batch_that_is_on_its_way(hubs
     ]
 
 
-def test_partition_that_is_added_is_captured_from_its_beginning(hubs: Hubs, tmp_path: Path) -> None:
-    """The plan changes, the offset does not know it yet."""
+def test_added_partition_is_captured_from_its_beginning(hubs: Hubs, tmp_path: Path) -> None:
+    """The plan has changed, but the offset does not contain the partition yet."""
     plan = a_captured_hub(hubs, tmp_path)
     *_, (end, _) = micro_batches(plan)
     capture(plan)

@@ -1,7 +1,7 @@
-"""Secrets are in use everywhere and shown nowhere: not in logs, plans, event logs, exceptions and command lines.
+"""Secrets are used everywhere and shown nowhere: not in logs, plans, event logs, exceptions and command lines.
 
-A program reads, writes, streams and captures with Spark at INFO and our loggers at DEBUG, and fails on purpose in all
-of it. Everything that it and its children write is searched.
+A program reads, writes, streams and captures with Spark at INFO and our loggers at DEBUG, and each part also fails on
+purpose. Everything that it and its children write is searched.
 """
 
 import json
@@ -34,7 +34,7 @@ SOON = "PT1S"
 
 
 def a_signature(key: str) -> str:
-    """A shared access signature for the account; with a wrong key it opens nothing."""
+    """A shared access signature for the account; with a wrong key it is invalid."""
     from azure.storage.blob import AccountSasPermissions, ResourceTypes, generate_account_sas
 
     until = datetime.now(UTC) + timedelta(hours=1)
@@ -43,7 +43,7 @@ def a_signature(key: str) -> str:
 
 
 def write_arguments(hubs: Hubs, plans: PlanServer, folder: Path) -> Path:
-    """The arguments of the program: a hub that works, and hubs that fail in every way."""
+    """The arguments of the program: a hub that works, and hubs that fail in different ways."""
     hub, target = hubs.new(2), hubs.new(2)
     hubs.publish(hub, 0, bodies(20))
     good = conf(hubs, hub)
@@ -69,7 +69,7 @@ def node_key(hubs: Hubs) -> str:
 
 
 def planned(hubs: Hubs, azure: Store, s3: Store) -> list[dict[str, Any]]:
-    """Hubs that go to each store by each credential, well and with a wrong one."""
+    """Hubs with each store and each credential, valid and invalid."""
     endpoint = azure.options["endpoint"]
     by_string = f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY};BlobEndpoint={endpoint};"
     wanted = [
@@ -88,15 +88,15 @@ def planned(hubs: Hubs, azure: Store, s3: Store) -> list[dict[str, Any]]:
 
 
 def signatures(planned: list[dict[str, Any]]) -> dict[str, str]:
-    """What signs the tokens of a plan."""
+    """The keys that sign the tokens of a plan."""
     tokens = [parse_qs(hub["destination"]["options"].get("sas_token", "")) for hub in planned]
     return {f"signature {number}": token["sig"][0] for number, token in enumerate(tokens) if token}
 
 
-def test_nothing_that_is_written_shows_a_secret(
+def test_no_output_contains_a_secret(
     hubs: Hubs, plans: PlanServer, tmp_path: Path, azure_store: Store, s3_store: Store
 ) -> None:
-    """Neither when all goes well nor when it fails."""
+    """This holds for success and for failure."""
     plans.hubs = planned(hubs, azure_store, s3_store)
     secrets = {
         "the node's key": node_key(hubs),
@@ -107,7 +107,7 @@ def test_nothing_that_is_written_shows_a_secret(
         "a wrong secret": WRONG_SECRET,
         **signatures(plans.hubs),
     }
-    command = [sys.executable, "-m", "pipeline.talkative", str(write_arguments(hubs, plans, tmp_path))]
+    command = [sys.executable, "-m", "pipeline.verbose_program", str(write_arguments(hubs, plans, tmp_path))]
 
     with (
         (tmp_path / "said.log").open("wb") as log,

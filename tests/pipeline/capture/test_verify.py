@@ -39,8 +39,8 @@ def files(plan: HubPlan, partition: int) -> list[Path]:
     return sorted(root.glob(f"{NAMESPACE}/{plan.hub}/{partition}/**/*.*"))
 
 
-def test_what_was_captured_is_proven(captured: HubPlan) -> None:
-    """Every event of each partition, once and in order."""
+def test_captured_files_are_verified(captured: HubPlan) -> None:
+    """Every event of each partition is found once and in order."""
     seen: list[int] = []
 
     proof = verify(captured, seen.append)
@@ -54,7 +54,7 @@ def test_what_was_captured_is_proven(captured: HubPlan) -> None:
 
 
 def test_missing_file_is_a_gap(captured: HubPlan) -> None:
-    """Somebody deleted one in the middle."""
+    """A file in the middle was deleted."""
     files(captured, 0)[1].unlink()
 
     assert any("a gap" in problem for problem in verify(captured).problems)
@@ -68,8 +68,8 @@ def test_event_in_two_files_is_an_overlap(captured: HubPlan) -> None:
     assert any("an overlap" in problem for problem in verify(captured).problems)
 
 
-def test_half_a_file_is_found(captured: HubPlan) -> None:
-    """Cut inside of a block, and inside of the header."""
+def test_truncated_file_is_reported(captured: HubPlan) -> None:
+    """It is truncated inside a block, and inside the header."""
     first, second, *_ = files(captured, 0)
     first.write_bytes(first.read_bytes()[:-100])
     second.write_bytes(second.read_bytes()[:50])
@@ -80,8 +80,8 @@ def test_half_a_file_is_found(captured: HubPlan) -> None:
     assert f"{second.name}: is not a captured file" in problems
 
 
-def test_changed_body_is_found(captured: HubPlan) -> None:
-    """One byte of one event."""
+def test_changed_body_is_reported(captured: HubPlan) -> None:
+    """One byte of one event is changed."""
     (file,) = files(captured, 1)
     content = bytearray(file.read_bytes())
     content[content.index(b"event 42")] ^= 1
@@ -90,16 +90,16 @@ def test_changed_body_is_found(captured: HubPlan) -> None:
     assert any("the body of event 42" in problem for problem in verify(captured).problems)
 
 
-def test_wrong_name_is_found(captured: HubPlan) -> None:
-    """Readers look for files where the format says."""
+def test_wrong_name_is_reported(captured: HubPlan) -> None:
+    """Readers look for files by the name format."""
     (file,) = files(captured, 1)
     file.rename(file.with_name("extra.avro"))
 
     assert any("does not match the format" in problem for problem in verify(captured).problems)
 
 
-def test_events_that_wait_are_counted_and_no_problem(captured: HubPlan, hubs: Hubs) -> None:
-    """A window is open."""
+def test_waiting_events_are_counted_and_no_problem(captured: HubPlan, hubs: Hubs) -> None:
+    """Their window is still open."""
     hubs.publish(captured.hub, 1, bodies(7, "later"))
 
     proof = verify(captured)
@@ -108,8 +108,8 @@ def test_events_that_wait_are_counted_and_no_problem(captured: HubPlan, hubs: Hu
     assert [each.waiting for each in proof.partitions] == [0, 7]
 
 
-def test_what_retention_took_from_the_log_is_checked_for_order(captured: HubPlan, hubs: Hubs) -> None:
-    """Files outlive the log."""
+def test_files_of_events_that_retention_deleted_are_checked_for_order(captured: HubPlan, hubs: Hubs) -> None:
+    """Files outlive the events in the log."""
     hubs.trim(captured.hub, 1, 60)
 
     proof = verify(captured)
@@ -118,8 +118,8 @@ def test_what_retention_took_from_the_log_is_checked_for_order(captured: HubPlan
     assert proof.partitions[1].compared == 40
 
 
-def test_files_of_an_earlier_incarnation_are_passed_over(captured: HubPlan, hubs: Hubs) -> None:
-    """Capture was switched off and on again: the files of both lie side by side."""
+def test_files_of_an_earlier_capture_are_ignored(captured: HubPlan, hubs: Hubs) -> None:
+    """Capture was disabled and enabled again: the files of both are in one folder."""
     hubs.publish(captured.hub, 1, bodies(7, "later"))
     target = Path(captured.target.url.removeprefix("file://"))
     again = read(hubs, a_hub(hubs, captured.hub, target, partitions=2, since={0: 24, 1: 100}, incarnation="second"))
@@ -133,8 +133,8 @@ def test_files_of_an_earlier_incarnation_are_passed_over(captured: HubPlan, hubs
 
 
 @pytest.mark.parametrize("encoding", ["Avro", "AvroDeflate", "Parquet"])
-def test_every_encoding_in_every_destination_is_proven(hubs: Hubs, store: Store, encoding: str) -> None:
-    """The same job, whatever the files are and wherever they go."""
+def test_every_encoding_in_every_destination_is_verified(hubs: Hubs, store: Store, encoding: str) -> None:
+    """The job is the same for every encoding and destination."""
     hub = hubs.new(2)
     publish(hubs, hub, 1)
     plan = read(
@@ -153,8 +153,8 @@ def test_every_encoding_in_every_destination_is_proven(hubs: Hubs, store: Store,
     assert [each.events for each in proof.partitions] == [0, 24]
 
 
-def test_parquet_files_hold_the_columns_under_the_services_names(hubs: Hubs, tmp_path: Path) -> None:
-    """Readers of Avro files find the same names; times are times."""
+def test_parquet_files_have_columns_with_the_names_of_the_service(hubs: Hubs, tmp_path: Path) -> None:
+    """They are the names of Avro files, but times are timestamps."""
     hub = hubs.new(1)
     hubs.publish(hub, 0, bodies(3))
     plan = read(hubs, a_hub(hubs, hub, tmp_path, partitions=1, encoding="Parquet"))

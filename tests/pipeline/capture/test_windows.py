@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hubmere.pipeline.capture.windows import (
+from hubmere.pipeline.capture.planning.windows import (
     LARGEST_FILE_BYTES,
     FilePlan,
     Rules,
@@ -46,7 +46,7 @@ class Log:
         return min(self.end, sequence + bisect_left(totals, size_bytes) + 1)
 
 
-def test_window_stays_open_until_its_time_is_over() -> None:
+def test_window_stays_open_until_its_interval_ends() -> None:
     """One event, one file, named by the window's start (reference: service 11, check 50)."""
     log = Log([(START + 10, 10)])
     window = Window(0, START)
@@ -58,7 +58,7 @@ def test_window_stays_open_until_its_time_is_over() -> None:
     assert after == Window(1, START + 60)
 
 
-def test_size_closes_before_time() -> None:
+def test_size_limit_closes_a_file_before_the_interval() -> None:
     """25 MB under a limit of 10 are two files by size and one by time (check 51)."""
     log = Log([(START + second, 10) for second in range(25)])
 
@@ -69,7 +69,7 @@ def test_size_closes_before_time() -> None:
     assert [(file.first, file.end) for file in later] == [(20, 25)]
 
 
-def test_empty_window_leaves_a_file_unless_that_is_not_wanted() -> None:
+def test_empty_window_has_a_file_unless_disabled() -> None:
     """Check 52."""
     keeps_pace = Rules(interval_s=60, size_limit_bytes=100, skips_empty=False)
 
@@ -80,7 +80,7 @@ def test_empty_window_leaves_a_file_unless_that_is_not_wanted() -> None:
     assert plan(Window(0, START), Log(), RULES, START + 61).files == ()
 
 
-def test_long_absence_leaves_files_of_the_usual_length() -> None:
+def test_job_that_was_stopped_writes_files_of_the_usual_length() -> None:
     """The events of each window are in a separate file, however late it is written."""
     log = Log([(START + 5, 1), (START + 59, 1), (START + 60, 1), (START + 700, 1)])
 
@@ -90,20 +90,20 @@ def test_long_absence_leaves_files_of_the_usual_length() -> None:
     assert window == Window(4, START + 3000)
 
 
-def test_second_file_of_a_second_waits_for_the_next() -> None:
+def test_second_file_of_the_same_second_waits_for_the_next_second() -> None:
     """Names have whole seconds (reference: service 6)."""
     log = Log([(START, 60)] * 4)
 
     assert plan(Window(0, START), log, RULES, START).files == ()
     files, window = plan(Window(0, START), log, RULES, START + 1)
 
-    # One second, one name: it takes all that has waited for it.
+    # There is one name per second: this file has all waiting events.
     assert files == (FilePlan(0, 4, START),)
     assert window == Window(4, START + 1)
 
 
-def test_file_never_grows_beyond_the_largest() -> None:
-    """Even when names run out of seconds."""
+def test_file_never_exceeds_the_largest_size() -> None:
+    """This holds even if there are not enough seconds for names."""
     log = Log([(START, LARGEST_FILE_BYTES // 2)] * 6)
 
     (file,), _ = plan(Window(0, START), log, RULES, START + 1)
@@ -111,7 +111,7 @@ def test_file_never_grows_beyond_the_largest() -> None:
     assert (file.first, file.end) == (0, 2)
 
 
-def test_run_that_takes_all_leaves_nothing_open() -> None:
+def test_run_with_once_leaves_no_window_open() -> None:
     """`--once` closes windows before their time."""
     log = Log([(START, 60)] * 3)
 
@@ -122,8 +122,8 @@ def test_run_that_takes_all_leaves_nothing_open() -> None:
     assert plan(window, log, RULES, START, closes_all=True).files == ()
 
 
-def test_what_retention_took_is_left_out() -> None:
-    """The window continues at the oldest event that exists."""
+def test_events_that_retention_deleted_are_skipped() -> None:
+    """The window continues at the oldest existing event."""
     log = Log([(START, 1)] * 5, first=3)
 
     (file,), _ = plan(Window(0, START), log, RULES, START + 60)
@@ -131,8 +131,8 @@ def test_what_retention_took_is_left_out() -> None:
     assert (file.first, file.end) == (3, 5)
 
 
-def test_first_window_begins_with_its_first_event() -> None:
-    """A job that starts late names its first file by when Capture's first event came, not by its own start."""
+def test_first_window_starts_with_its_first_event() -> None:
+    """The first file of a job that starts late is named by the first captured event, not by the start of the job."""
     log = Log([(START, 1), (START + 7, 1)])
 
     assert first_window(log, 1, START + 100) == Window(1, START + 7)
@@ -145,7 +145,7 @@ def test_first_window_begins_with_its_first_event() -> None:
     looks=st.lists(st.integers(0, 100), min_size=1, max_size=30),
     skips_empty=st.booleans(),
 )
-def test_any_log_is_cut_without_gap_overlap_or_repeated_name(
+def test_any_log_is_divided_without_gap_overlap_or_repeated_name(
     events: list[tuple[int, int]], looks: list[int], skips_empty: bool
 ) -> None:
     """Events arrive and windows are checked at random times; in the end every event is in a file."""

@@ -7,6 +7,10 @@ Layout and content are those of a checkpoint of Structured Streaming, with which
 checkpoints are continued. An entry is written to a temporary file, synced and renamed, so that it is complete or
 absent after a power failure. Earlier versions did not sync all entries. An incomplete newest offset is removed: no file
 of it was published. An incomplete commit counts as absent: the micro-batch is repeated, and finds its files.
+
+An offset is never replaced. Two jobs may use one checkpoint for some seconds, if the gateway that runs the first one is
+cut off from its cluster. Only one of them decides a micro-batch; the other one fails with NotTheNewest, and continues
+with that decision: the same files, with the same names and events, which are published once.
 """
 
 import errno
@@ -18,6 +22,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
+from uuid import uuid4
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -41,6 +46,10 @@ class InvalidCheckpoint(Exception):
     """An entry of the log cannot be read; no power failure explains it."""
 
 
+class NotTheNewest(Exception):
+    """Another job has decided this micro-batch or a later one."""
+
+
 class Recovered(NamedTuple):
     """Where a log ends: the newest micro-batch, its offset, and whether its files are published."""
 
@@ -60,6 +69,9 @@ class Storage(Protocol):
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file, whole or not at all, and make it durable."""
+
+    def create(self, name: str, data: bytes) -> None:
+        """As `write`; raises FileExistsError if there is a file of this name."""
 
     def delete(self, name: str) -> None:
         """Delete a file, if it exists."""
@@ -86,9 +98,20 @@ class BatchLog:
         return Recovered(batches[-1], offset, is_committed)
 
     def add(self, batch: int, offset: dict[str, Any]) -> None:
-        """Record the decision of a micro-batch; durable when this returns."""
+        """Record the decision of a micro-batch; durable when this returns.
+
+        Raises NotTheNewest if another job was faster. An old entry may have been deleted, but the newest one never is.
+        """
         metadata = {"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1000), "conf": {}}
-        self._storage.write(f"{OFFSETS}/{batch}", _encode(metadata, offset))
+        name = f"{OFFSETS}/{batch}"
+        try:
+            self._storage.create(name, _encode(metadata, offset))
+        except FileExistsError:
+            raise NotTheNewest(f"another capture job has decided micro-batch {batch}") from None
+        newest = self._storage.entries(OFFSETS)[-1]
+        if newest > batch:
+            self._storage.delete(name)
+            raise NotTheNewest(f"another capture job has decided micro-batch {newest}")
 
     def commit(self, batch: int) -> None:
         """Record that all files of a micro-batch are published, and delete old entries."""
@@ -150,13 +173,26 @@ class LocalStorage:
     def write(self, name: str, data: bytes) -> None:
         """Write aside, sync, rename, sync the folder."""
         path = self._folder / name
-        aside = path.with_name(f".{path.name}.new")
+        self._write_aside(path, data).replace(path)
+        synchronise(path.parent)
+
+    def create(self, name: str, data: bytes) -> None:
+        """Write aside, sync, link, which fails if the name is taken, sync the folder."""
+        path = self._folder / name
+        aside = self._write_aside(path, data)
+        try:
+            os.link(aside, path)
+        finally:
+            aside.unlink()
+        synchronise(path.parent)
+
+    def _write_aside(self, path: Path, data: bytes) -> Path:
+        aside = path.with_name(f".{path.name}.{uuid4().hex}.new")
         with aside.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        aside.replace(path)
-        synchronise(path.parent)
+        return aside
 
     def delete(self, name: str) -> None:
         """Delete a file."""
@@ -190,15 +226,29 @@ class HadoopStorage:
 
     def write(self, name: str, data: bytes) -> None:
         """Write aside and rename."""
+        aside, path = self._write_aside(name, data), self._path(name)
+        if not self._files.rename(aside, path):
+            raise OSError(f"cannot rename {aside} to {path}")
+
+    def create(self, name: str, data: bytes) -> None:
+        """Write aside and rename, which does not replace a file."""
+        path = self._path(name)
+        if self._files.exists(path):
+            raise FileExistsError(name)
+        aside = self._write_aside(name, data)
+        if not self._files.rename(aside, path):
+            self._files.delete(aside, False)
+            raise FileExistsError(name)
+
+    def _write_aside(self, name: str, data: bytes) -> Any:
         folder, _, last = name.rpartition("/")
-        aside, path = self._path(f"{folder}/.{last}.new"), self._path(name)
+        aside = self._path(f"{folder}/.{last}.{uuid4().hex}.new")
         stream = self._files.create(aside, True)
         try:
             stream.write(bytearray(data))
         finally:
             stream.close()
-        if not self._files.rename(aside, path):
-            raise OSError(f"cannot rename {aside} to {path}")
+        return aside
 
     def delete(self, name: str) -> None:
         """Delete a file."""

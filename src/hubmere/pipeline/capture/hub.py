@@ -21,10 +21,10 @@ from hubmere.pipeline.capture.checkpoints import BatchLog, local_folder, open_st
 from hubmere.pipeline.capture.destinations import Destination, destination_of
 from hubmere.pipeline.capture.files.names import Span, table_root
 from hubmere.pipeline.capture.ledger import HubLedger
-from hubmere.pipeline.capture.offsets import CaptureOffset
 from hubmere.pipeline.capture.plan import HubPlan
-from hubmere.pipeline.capture.planner import HubPlanner, files_of
-from hubmere.pipeline.capture.schedule import Schedule
+from hubmere.pipeline.capture.planning.offsets import CaptureOffset
+from hubmere.pipeline.capture.planning.planner import HubPlanner, files_of
+from hubmere.pipeline.capture.planning.schedule import Schedule
 from hubmere.pipeline.capture.tasks import run_tasks
 from hubmere.pipeline.capture.writing import WrittenFile
 

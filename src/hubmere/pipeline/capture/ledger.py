@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hubmere.pipeline.capture.plan import HubPlan
-from hubmere.pipeline.capture.windows import Window
+from hubmere.pipeline.capture.planning.windows import Window
 from hubmere.pipeline.capture.writing import WrittenFile
 
 _FILE: Final = "ledger.json"

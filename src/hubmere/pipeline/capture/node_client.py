@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hubmere.client.http import HttpClient, HttpUnreachable
-from hubmere.model.capture import PLAN_PATH, PROGRESS_PATH
+from hubmere.model.capture.targets import PLAN_PATH, PROGRESS_PATH
 from hubmere.pipeline.capture.plan import HubPlan, InvalidPlan, read_plan
 
 TOKEN_VARIABLE: Final = "HUBMERE_TOKEN"  # noqa: S105  the name of a variable, not a token

@@ -11,7 +11,7 @@ from typing import Any, Final
 from hubmere.client.connection import CLIENT_ID_PREFIX, Account, KafkaAddress
 from hubmere.model.entity import CaptureEncoding
 from hubmere.pipeline.capture.files.names import DELTA_FORMAT, EXTENSIONS, NameFormat
-from hubmere.pipeline.capture.windows import Rules
+from hubmere.pipeline.capture.planning.windows import Rules
 
 # For logs and the portal. The node charges no egress for the job (reference: service 6) because of the credential in
 # the plan's connection string.
@@ -109,33 +109,6 @@ def read_hub(given: Mapping[str, Any]) -> HubPlan:
         ),
         account=_account(given["at"], str(given["connectionString"])),
         topic_id=given.get("topicId"),
-    )
-
-
-def hub_json(plan: HubPlan) -> str:
-    """The JSON text that `read_hub` parses."""
-    address = plan.account.address
-    return json.dumps(
-        {
-            "namespace": plan.namespace,
-            "hub": plan.hub,
-            "id": plan.id,
-            "partitionCount": plan.partition_count,
-            "since": {str(partition): first for partition, first in plan.since.items()},
-            "encoding": str(plan.encoding),
-            "intervalSeconds": plan.rules.interval_s,
-            "sizeLimitBytes": plan.rules.size_limit_bytes,
-            "skipEmptyArchives": plan.rules.skips_empty,
-            "nameFormat": plan.name_format,
-            "destination": {"url": plan.target.url, "options": dict(plan.target.options)},
-            "connectionString": plan.account.connection_string,
-            "topicId": plan.topic_id,
-            "at": {
-                "bootstrap": str(address),
-                "security": _SECURE if address.is_secure else "SASL_PLAINTEXT",
-                "caFile": address.ca_file,
-            },
-        }
     )
 
 

@@ -186,7 +186,7 @@ class _Verification:
                 captured = _captured_events(file.name, opened)
                 for event in captured:
                     if not last < event.sequence < span.end:
-                        raise _Wrong(f"event {event.sequence} comes behind event {last}, in a file up to {span.end}")
+                        raise _Wrong(f"event {event.sequence} comes after event {last}, in a file up to {span.end}")
                     last, read = event.sequence, read + 1
                     if event.sequence >= kept:
                         _check_same(event, next(logged, None))

@@ -16,7 +16,7 @@ from hubmere.pipeline.capture.destinations import Upload, destination_of
 from hubmere.pipeline.capture.files.content import content_of
 from hubmere.pipeline.capture.files.names import Span
 from hubmere.pipeline.capture.plan import HubPlan
-from hubmere.pipeline.capture.probe import HubProbe
+from hubmere.pipeline.capture.planning.probe import HubProbe
 from hubmere.pipeline.decode import visible_batches
 from hubmere.pipeline.ranges import check_hub
 

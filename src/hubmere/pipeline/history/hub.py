@@ -32,10 +32,6 @@ class HistoryReader(HubReader):
         self._files = files
         self._refreshed_at: float | None = None
 
-    def log_bounds(self, partitions: Collection[int]) -> dict[int, Bounds]:
-        """The bounds of the log alone."""
-        return self._log.bounds(partitions)
-
     def bounds(self, partitions: Collection[int]) -> dict[int, Bounds]:
         """The bounds of each partition with its files."""
         return {

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from hubmere.client.connection import Client
 from hubmere.client.facts import capture_of
-from hubmere.model.capture import normalize_url
+from hubmere.model.capture.targets import normalize_url
 from hubmere.model.entity import CaptureEncoding
 from hubmere.model.errors import InvalidArgument
 from hubmere.pipeline.capture.files.names import DELTA_FORMAT, NameFormat

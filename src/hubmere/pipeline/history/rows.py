@@ -5,6 +5,7 @@ read column by column. What Avro's schema cannot say is in two system properties
 """
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
@@ -67,15 +68,10 @@ def _blocks_from(file: BinaryIO, start: int) -> Iterator[Iterator[dict[str, Any]
         if first is None:
             continue
         if held is not None and first["SequenceNumber"] > start:
-            yield _chained(*held)
+            yield chain([held[0]], held[1])
         held = (first, records)
     if held is not None:
-        yield _chained(*held)
-
-
-def _chained(first: dict[str, Any], rest: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    yield first
-    yield from rest
+        yield chain([held[0]], held[1])
 
 
 def _block_reader(file: BinaryIO) -> Any:

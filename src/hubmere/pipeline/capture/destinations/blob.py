@@ -47,7 +47,10 @@ def _client(account: str, container: str, options: Mapping[str, str]) -> Contain
         return ContainerClient.from_connection_string(text, container)
     endpoint = (options.get("endpoint") or _PUBLIC_ENDPOINT.format(account=account)).rstrip("/")
     if key := options.get("account_key"):
-        return ContainerClient(endpoint, container, credential={"account_name": account, "account_key": key})
+        # The node's own storage account may have a certificate of the node's private CA.
+        verify = options.get("ca_file") or True
+        credential = {"account_name": account, "account_key": key}
+        return ContainerClient(endpoint, container, credential=credential, connection_verify=verify)
     return ContainerClient(endpoint, container, credential=options.get("sas_token"))
 
 

@@ -11,7 +11,9 @@ from typing import Any, BinaryIO, Final, Protocol
 from hubmere.client.consumer import UNKNOWN_POSITION
 from hubmere.pipeline.capture.files.schema import (
     EMPTY_MAP,
+    HUB_KEY,
     MAGIC,
+    SPAN_KEY,
     encoded_maps,
     file_header,
     implied_time_ms,
@@ -26,9 +28,6 @@ from hubmere.records.header import APPEND_TIME, BatchHeader
 
 # A block ends with the first batch that fills it: large enough to amortize its header, small enough to be skipped.
 BLOCK_BYTES: Final = 256 * 1024
-SPAN_KEY: Final = "hubmere.span"
-# The id of the hub as Kafka's clients see it (topic id): another one after the hub was deleted and created again.
-HUB_KEY: Final = "hubmere.hub"
 NO_CODEC: Final = "null"
 DEFLATE: Final = "deflate"
 _BARE_MAPS: Final = EMPTY_MAP * 2
@@ -177,11 +176,6 @@ def _deflate(data: Any) -> bytes:
 
 
 # --- metadata of a file -----------------------------------------------------------------------------------------------
-
-
-def read_span(file: BinaryIO) -> str | None:
-    """The span in the header of a captured file; None for any other."""
-    return read_about(file)[0]
 
 
 def read_about(file: BinaryIO) -> tuple[str | None, str | None]:

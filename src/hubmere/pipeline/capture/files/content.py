@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hubmere.model.entity import CaptureEncoding
-from hubmere.pipeline.capture.files.avro import HUB_KEY, SPAN_KEY, AvroFile, read_about
+from hubmere.pipeline.capture.files.avro import AvroFile, read_about
 from hubmere.pipeline.capture.files.names import EXTENSIONS
+from hubmere.pipeline.capture.files.schema import HUB_KEY, SPAN_KEY
 from hubmere.pipeline.decode import SCHEMA, ClosedBatch, Columns, add_batch, columns_of_twin
 
 # Captured columns, and the columns of the Spark source with the same content.
@@ -78,7 +79,7 @@ class ParquetFile:
         self._writer.close()
 
     def _fresh(self) -> Columns:
-        return columns_of_twin(str(self._partition), _READ.names)
+        return columns_of_twin(str(self._partition), _READ.names, 0)
 
     def _end_group(self) -> None:
         count = len(self._columns)

@@ -5,6 +5,7 @@ Times are UTC, of whole seconds, numbers padded with zeros (reference: service 6
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
@@ -55,6 +56,11 @@ class NameFormat:
         except ValueError:
             return None
         return NamedWindow(int(found[_PARTITION.strip("{}")]), int(at.timestamp()))
+
+    def matcher(self) -> Callable[[str], bool]:
+        """A check of many names: whether one matches the format."""
+        pattern = self._pattern()
+        return lambda name: pattern.fullmatch(name) is not None
 
     def prefix(self) -> str:
         """The common prefix of all names."""

@@ -6,7 +6,7 @@ from typing import BinaryIO, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hubmere.model.captured_files import CapturedEvent
+from hubmere.model.capture.files import CapturedEvent
 from hubmere.model.errors import InvalidArgument
 from hubmere.pipeline.capture.files.content import PARQUET_COLUMNS
 
@@ -14,7 +14,7 @@ _BATCH_ROWS: Final = 256
 
 
 class ParquetEvents:
-    """The events of an open file (`model.captured_files.CapturedEvents`)."""
+    """The events of an open file (`model.capture.files.CapturedEvents`)."""
 
     def __init__(self, file: BinaryIO, name: str, first: int) -> None:
         """Reads the footer. InvalidArgument if it is not a captured file; the caller then closes it."""

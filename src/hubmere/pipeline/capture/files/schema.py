@@ -31,6 +31,10 @@ SCHEMA: Final = {
     ],
 }
 MAGIC: Final = b"Obj\x01"
+# Metadata of a file: its span, and the id of the hub as Kafka's clients see it (topic id), which is another one after
+# the hub was deleted and created again.
+SPAN_KEY: Final = "hubmere.span"
+HUB_KEY: Final = "hubmere.hub"
 SYNC_BYTES: Final = 16
 EMPTY_MAP: Final = b"\x00"
 _DOUBLE: Final = Struct("<d")

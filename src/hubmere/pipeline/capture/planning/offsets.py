@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hubmere.model.entity import CaptureEncoding
-from hubmere.pipeline.capture.windows import FilePlan, Planned, Window
+from hubmere.pipeline.capture.planning.windows import FilePlan, Planned, Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

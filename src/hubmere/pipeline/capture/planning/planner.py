@@ -11,10 +11,10 @@ from typing import Final
 from hubmere.client.connection import Client
 from hubmere.pipeline.capture.destinations import NameTaken, destination_of
 from hubmere.pipeline.capture.files.names import Span
-from hubmere.pipeline.capture.offsets import CaptureOffset
 from hubmere.pipeline.capture.plan import HubPlan
-from hubmere.pipeline.capture.probe import HubProbe
-from hubmere.pipeline.capture.windows import LogView, Planned, Window, first_window, plan
+from hubmere.pipeline.capture.planning.offsets import CaptureOffset
+from hubmere.pipeline.capture.planning.probe import HubProbe
+from hubmere.pipeline.capture.planning.windows import LogView, Planned, Window, first_window, plan
 from hubmere.pipeline.capture.writing import FileTask
 from hubmere.pipeline.ranges import check_hub
 

@@ -1,8 +1,8 @@
 """Runs every function of the pipeline with all logs on; the output is searched for secrets.
 
-python -m pipeline.talkative TOLD, where TOLD is a file with the options of a hub, of another one and of one with a
-wrong key, the address of a plan server with its token, and a folder. Failures are expected: their full texts are
-printed.
+python -m pipeline.verbose_program ARGUMENTS, where ARGUMENTS is a file with the options of a hub, of another one and of
+one with a wrong key, the address of a plan server with its token, and a folder. Failures are expected: their full texts
+are printed.
 """
 
 import json
@@ -23,19 +23,19 @@ STREAM_SECONDS = 120
 Options = dict[str, str]
 
 
-def loud_session(folder: Path) -> SparkSession:
+def verbose_session(folder: Path) -> SparkSession:
     """Spark with its log at INFO and its event log."""
     events = folder / "events"
     events.mkdir()
     more = {
-        # What fails is not tried again.
+        # A failure is not retried.
         "spark.master": "local[2]",
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": events.as_uri(),
         "spark.eventLog.compress": "false",
     }
     spark = a_session(str(folder / "warehouse"), more)
-    # Python programs are spared INFO by a filter that `spark.log.level` does not take away.
+    # A filter suppresses INFO for Python programs, which `spark.log.level` does not change.
     spark.sparkContext.setLogLevel("INFO")
     return spark
 
@@ -70,7 +70,7 @@ def copy(spark: SparkSession, source: Options, target: Options, checkpoint: Path
 
 
 def failing(name: str, action: Callable[[], object]) -> None:
-    """Do what fails, and say everything about it."""
+    """Run an action that must fail, and print its whole error."""
     try:
         action()
     except Exception as error:
@@ -81,13 +81,13 @@ def failing(name: str, action: Callable[[], object]) -> None:
 
 
 def main() -> None:
-    # As the job does it; at DEBUG, libraries write down whole addresses (urllib3) and conversations (py4j).
+    # As in the job; at DEBUG, libraries log whole addresses (urllib3) and calls (py4j).
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     logging.getLogger("hubmere").setLevel(logging.DEBUG)
     given = json.loads(Path(sys.argv[1]).read_bytes())
     folder = Path(given["folder"])
     source, target, wrong, malformed = (given[name] for name in ("source", "target", "wrong", "malformed"))
-    spark = loud_session(folder)
+    spark = verbose_session(folder)
 
     read(spark, source)
     read_by_sql(spark, source)

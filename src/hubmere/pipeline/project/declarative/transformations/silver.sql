@@ -1,4 +1,4 @@
--- Silver: readings. What is not JSON, or names no device, time and temperature, stays in bronze only.
+-- Silver: readings. What is not JSON, or names no device, time and temperature, is in quarantine instead.
 CREATE STREAMING TABLE silver AS
 SELECT
   reading.device,
@@ -8,7 +8,7 @@ SELECT
   sequenceNumber
 FROM (
   SELECT
-    from_json(body, 'device STRING, time TIMESTAMP, temperature DOUBLE') AS reading,
+    from_json(CAST(body AS STRING), 'device STRING, time TIMESTAMP, temperature DOUBLE') AS reading,
     partition,
     sequenceNumber
   FROM STREAM bronze
