@@ -1,8 +1,9 @@
-"""What users get for their own tests: a node for a `with` block, a fixture, a clock."""
+"""Helpers for users' tests: a node in a `with` block, a fixture, a clock."""
 
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 
 from hubmere.cli.exit_codes import Exit
 from hubmere.settings import HubSetting, load
-from hubmere.testing import ManualClock, Node, NodeFailed, settings_file
+from hubmere.settings.child import settings_file
+from hubmere.testing import ManualClock, Node, NodeFailed
 
 names = st.from_regex(r"\A[a-z0-9]([a-z0-9._-]{0,10}[a-z0-9])?\Z")
 hub_settings = st.builds(
@@ -40,7 +42,7 @@ def test_settings_file_is_read_back_as_it_was_meant(
     assert (settings.hubs, settings.memory, settings.hostname) == (tuple(hubs), True, ("a", "b"))
 
 
-def test_clock_stands_still_until_it_is_moved() -> None:
+def test_clock_does_not_advance_until_it_is_moved() -> None:
     """Tests of time-outs and retention must not wait."""
     clock = ManualClock(now_ms=1000)
 
@@ -50,8 +52,8 @@ def test_clock_stands_still_until_it_is_moved() -> None:
     assert (clock.now_ms(), clock.monotonic()) == (500, 2.5)
 
 
-def test_node_that_cannot_start_says_why_and_leaves_nothing_behind() -> None:
-    """A failing fixture without its reason costs an afternoon."""
+def test_node_that_cannot_start_reports_the_reason_and_leaves_nothing_behind() -> None:
+    """Without the reason a failing fixture is hard to debug."""
     node = Node(settings={"durability": "later"})
 
     with pytest.raises(NodeFailed) as failure:
@@ -62,8 +64,8 @@ def test_node_that_cannot_start_says_why_and_leaves_nothing_behind() -> None:
     assert not node.data.parent.exists()
 
 
-def test_node_serves_for_the_length_of_the_block() -> None:
-    """Started, reachable, and gone."""
+def test_node_runs_for_the_length_of_the_block() -> None:
+    """It is started, reachable, and stopped at the end."""
     with Node(hubs=["orders"], settings={"memory": True}) as node:
         pid, folder = node.pid, node.data.parent
         with urllib.request.urlopen(f"{node.http}/health", timeout=120) as answer:
@@ -75,8 +77,8 @@ def test_node_serves_for_the_length_of_the_block() -> None:
         os.kill(pid, 0)
 
 
-def test_node_comes_back_on_the_same_ports_with_the_same_keys() -> None:
-    """Clients that reconnect, and tests of crashes, rely on it."""
+def test_restarted_node_has_the_same_ports_and_keys() -> None:
+    """Clients that reconnect, and tests of crashes, need this."""
     with Node(hubs=["orders"]) as node:
         first = node.ready
         node.kill()
@@ -87,6 +89,23 @@ def test_node_comes_back_on_the_same_ports_with_the_same_keys() -> None:
     assert [
         getattr(first, name) for name in ("amqp", "amqps", "kafka", "http", "connection_string", "admin_token")
     ] == [getattr(second, name) for name in ("amqp", "amqps", "kafka", "http", "connection_string", "admin_token")]
+
+
+def test_ports_of_a_stopped_node_are_kept_for_its_next_start() -> None:
+    """Clients are refused meanwhile, and no other program gets a port."""
+    with Node() as node:
+        port = int(node.http.rpartition(":")[2])
+        for end in (node.stop, node.kill):
+            end()
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", port))
+            with socket.socket() as other, pytest.raises(OSError, match="in use"):
+                other.bind(("127.0.0.1", port))
+            node.start()
+            assert int(node.http.rpartition(":")[2]) == port
+            assert urllib.request.urlopen(f"{node.http}/health").status == 200
+    with socket.create_server(("127.0.0.1", port)):
+        pass  # everything is given back
 
 
 def test_second_node_on_the_same_folder_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
@@ -101,8 +120,8 @@ def test_second_node_on_the_same_folder_is_refused_with_the_pid_of_the_first(tmp
         assert str(node.pid) in failure.value.logs
 
 
-def test_port_that_is_taken_is_named() -> None:
-    """With the service that needs it."""
+def test_port_in_use_is_reported() -> None:
+    """The error names the service that needs it."""
     with Node(settings={"memory": True}) as node:
         port = int(node.amqp.rpartition(":")[2])
 
@@ -116,7 +135,7 @@ def test_port_that_is_taken_is_named() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_stops_a_node_with_exit_code_0(tmp_path: Path, number: signal.Signals) -> None:
-    """Supervisors and Ctrl-C."""
+    """Supervisors and Ctrl-C send these signals."""
     ready = tmp_path / "ready.json"
     ports = [f"--{name}-port=0" for name in ("amqp", "amqps", "kafka", "kafkas", "http", "https")]
     command = [
@@ -132,18 +151,18 @@ def test_signal_stops_a_node_with_exit_code_0(tmp_path: Path, number: signal.Sig
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        banner = process.stdout.readline()  # comes last but for the ready file
+        banner = process.stdout.readline()  # this is last, except for the ready file
 
         process.send_signal(number)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=120)
 
     assert banner.startswith("Hubmere ")
     assert process.returncode == Exit.OK, errors
     assert "Traceback" not in errors
 
 
-def test_fixture_gives_a_node_with_the_hubs_that_were_asked_for(tmp_path: Path) -> None:
-    """As a user of the plugin writes it, in a separate folder."""
+def test_fixture_returns_a_node_with_the_requested_hubs(tmp_path: Path) -> None:
+    """A user of the plugin writes such a test, in a separate folder."""
     (tmp_path / "conftest.py").write_text(
         "import pytest\n\n@pytest.fixture(scope='session')\ndef hubmere_hubs():\n    return ['orders']\n",
         encoding="utf-8",

@@ -1,14 +1,19 @@
 """Fixtures and snapshots for tests of applications: each test gets its own hub, or the same populated node again."""
 
 import asyncio
+import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from azure.eventhub import EventData, EventHubProducerClient
 from confluent_kafka import Consumer, Producer
 
@@ -35,8 +40,8 @@ def node() -> Iterator[Node]:
 # --- helpers of a node ---
 
 
-def test_events_of_a_hub_are_given_with_key_body_and_properties(node: Node) -> None:
-    """What a test asserts on, from every protocol and over all partitions."""
+def test_events_of_a_hub_have_key_body_and_properties(node: Node) -> None:
+    """A test asserts on them, for every protocol and over all partitions."""
     hub = node.create_hub(partitions=2, groups=["readers"])
     publish(node, hub, '{"a": 1}', key="k")
     producer = Producer(node.kafka_config())
@@ -54,8 +59,8 @@ def test_events_of_a_hub_are_given_with_key_body_and_properties(node: Node) -> N
         node.events(hub)
 
 
-def test_long_partition_is_given_completely(node: Node) -> None:
-    """The node answers a thousand events at a time."""
+def test_long_partition_is_returned_completely(node: Node) -> None:
+    """The node returns a thousand events at a time."""
     hub = node.create_hub()
     for _ in range(3):
         publish(node, hub, *(str(number) for number in range(800)))
@@ -64,8 +69,8 @@ def test_long_partition_is_given_completely(node: Node) -> None:
     node.delete_hub(hub)
 
 
-def test_kafka_settings_are_taken_by_a_client_with_and_without_tls(node: Node) -> None:
-    """By the names of librdkafka, which most clients share."""
+def test_kafka_settings_are_accepted_by_a_client_with_and_without_tls(node: Node) -> None:
+    """They have the names of librdkafka, which most clients use."""
     hub = node.create_hub()
     publish(node, hub, "x")
 
@@ -79,8 +84,8 @@ def test_kafka_settings_are_taken_by_a_client_with_and_without_tls(node: Node) -
     node.delete_hub(hub)
 
 
-def test_waiting_for_events_that_do_not_come_fails_with_the_number(node: Node) -> None:
-    """Instead of a test that hangs."""
+def test_waiting_for_missing_events_fails_with_their_number(node: Node) -> None:
+    """The test must not hang."""
     with pytest.raises(NodeFailed, match="orders has 0 of 1 events after 0 s"):
         node.wait_for_events("orders", 1, timeout_s=0)
 
@@ -111,8 +116,8 @@ def committed(node: Node, hub: str) -> int:
     return int(position.offset)
 
 
-def test_restored_node_holds_exactly_the_snapshot(node: Node) -> None:
-    """Events with their times and numbers, hubs, groups, offsets, keys and ports; however often it is restored.
+def test_restored_node_equals_the_snapshot(node: Node) -> None:
+    """Events with times and numbers, hubs, groups, offsets, keys and ports are equal after every restore.
 
     The log has several sealed segments, which the copies share.
     """
@@ -144,7 +149,7 @@ def test_restored_node_holds_exactly_the_snapshot(node: Node) -> None:
 
 
 def test_several_snapshots_are_restored_in_any_order(node: Node) -> None:
-    """Each is whole by itself."""
+    """Each snapshot is complete."""
     hub = node.create_hub("layers")
     taken: list[Snapshot] = []
     for number in range(3):
@@ -160,7 +165,7 @@ def test_several_snapshots_are_restored_in_any_order(node: Node) -> None:
 
 
 def test_a_snapshot_that_cannot_be_restored_is_refused() -> None:
-    """Before anything is stopped."""
+    """It is refused before anything is stopped."""
     with Node(settings={"memory": True}) as node:
         with pytest.raises(NodeFailed, match="a node in memory has no snapshots"):
             node.snapshot()
@@ -170,7 +175,7 @@ def test_a_snapshot_that_cannot_be_restored_is_refused() -> None:
 
 
 def test_forked_node_ends_with_the_test_run(tmp_path: Path) -> None:
-    """Also when the run is killed: nothing may stay behind on a developer's machine."""
+    """This holds even if the run is killed: no process may stay on a developer's machine."""
     program = (
         "import os, signal\nfrom hubmere.testing import Node\n"
         f"node = Node(data=__import__('pathlib').Path({str(tmp_path / 'data')!r}))\nnode.start()\nnode.snapshot()\n"
@@ -186,8 +191,8 @@ def test_forked_node_ends_with_the_test_run(tmp_path: Path) -> None:
     assert not Path(f"/proc/{pid}").exists()
 
 
-def test_node_for_an_event_loop_awaits_what_waits() -> None:
-    """The same names; addresses are plain values."""
+def test_async_node_has_the_same_methods_as_coroutines() -> None:
+    """The names are the same; addresses are plain values."""
 
     async def use() -> list[str]:
         async with AsyncNode(Node(settings={"memory": True})) as node:
@@ -206,7 +211,9 @@ def test_node_for_an_event_loop_awaits_what_waits() -> None:
 
 
 def test_examples_of_the_page_run(pytester: pytest.Pytester) -> None:
-    """Copied unchanged into a test suite; pytest collects and runs them."""
+    """They are copied unchanged into a test suite; pytest with pytest-asyncio runs them."""
+    # This file ends pytest's search for settings in parent folders.
+    pytester.makeini("[pytest]")
     text = DOCS.read_text(encoding="utf-8")
     blocks = re.findall(r"```python title=\"([\w.]+)\"\n(.*?)```", text, re.DOTALL)
     for name, content in blocks:
@@ -217,3 +224,72 @@ def test_examples_of_the_page_run(pytester: pytest.Pytester) -> None:
 
     run.assert_outcomes(passed=6)
     assert {name for name, _ in blocks} == {"conftest.py", "test_orders.py", "test_async.py", "test_snapshots.py"}
+
+
+CONFIG = {
+    "UserConfig": {
+        "NamespaceConfig": [
+            {
+                "Type": "EventHub",
+                "Name": "emulatorNs1",
+                "Entities": [{"Name": "orders", "PartitionCount": 1, "ConsumerGroups": []}],
+            }
+        ],
+        "LoggingConfig": {"Type": "File"},
+    }
+}
+# The page uses the default ports; tests use other ones.
+FREE_PORTS = {f"HUBMERE_{name}_PORT": "0" for name in ("AMQP", "AMQPS", "KAFKA", "KAFKAS", "HTTP", "HTTPS")}
+
+
+def test_command_and_connection_string_of_the_container_work(tmp_path: Path) -> None:
+    """The arguments of `withCommand` start a node that accepts the connection string of the example."""
+    text = DOCS.read_text(encoding="utf-8")
+    [command] = re.findall(r"\.withCommand\((.*)\)", text)
+    [suffix] = re.findall(r'\+ "(;SharedAccessKeyName.*)";', text)
+    config, ready = tmp_path / "Config.json", tmp_path / "ready.json"
+    config.write_text(json.dumps(CONFIG), encoding="utf-8")
+    arguments = [word.replace("/etc/hubmere/Config.json", str(config)) for word in json.loads(f"[{command}]")]
+    with subprocess.Popen(
+        [sys.executable, "-m", "hubmere", *arguments, "--ready-file", str(ready)],
+        env={**os.environ, **FREE_PORTS},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as node:
+        try:
+            port = ready_content(ready)["amqp"].rpartition(":")[2]
+            connection_string = f"Endpoint=sb://localhost:{port}{suffix}"
+            with EventHubProducerClient.from_connection_string(connection_string, eventhub_name="orders") as producer:
+                producer.send_batch([EventData("x")])
+                found = producer.get_partition_properties("0")["last_enqueued_sequence_number"]
+        finally:
+            node.terminate()
+
+    assert found == 0
+
+
+def test_steps_of_the_workflow_start_a_node(tmp_path: Path) -> None:
+    """The last step runs the tests of the application, which find a node that is ready."""
+    text = DOCS.read_text(encoding="utf-8")
+    jobs, steps = (yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL))
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+    subprocess.run(
+        ["bash", "-e", "-c", steps[0]["run"]],
+        cwd=tmp_path, env={**os.environ, **FREE_PORTS, "PATH": path}, timeout=120, check=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    ready = json.loads((tmp_path / "ready.json").read_text(encoding="utf-8"))
+    os.kill(ready["pid"], signal.SIGTERM)
+
+    assert ready["connection_string"].startswith("Endpoint=sb://")
+    assert [step["run"].split()[0] for step in jobs["jobs"]["test"]["steps"] if "run" in step] == ["pip", "pytest"]
+
+
+def ready_content(path: Path) -> dict[str, Any]:
+    """The content of the ready file, when it exists."""
+    deadline = time.monotonic() + 120
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content

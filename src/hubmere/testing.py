@@ -6,15 +6,16 @@ pytest fixtures are in `hubmere.pytest_plugin`.
 
 A snapshot is a copy of the data folder of a stopped node, so it holds everything: hubs, events, groups, offsets, keys.
 `restore` puts the copy in place of the folder and starts the node again. Both take milliseconds: sealed segments, which
-never change, are hard links, and the node is forked from a process that has loaded its code (`node.fork_server`).
+never change, are hard links, and the node is forked from a process that has loaded its code
+(`node.runtime.fork_server`).
 """
 
 import asyncio
-import base64
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -23,18 +24,18 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
-from hubmere.node.fork_server import ForkedProcess, ForkServer
+from hubmere.client.stored_event import StoredEvent as StoredEvent
 from hubmere.node.ready import Ready, ReadyIdentity, read_ready
-from hubmere.settings import SETTINGS, HubSetting
-from hubmere.settings.hubs import HUB_KEYS
-from hubmere.settings.load import CONFIG_VARIABLE, LIMITS_PREFIX
+from hubmere.node.runtime.fork_server import ForkedProcess, ForkServer
+from hubmere.settings import HubSetting
+from hubmere.settings.child import environment_without_settings, settings_file
+from hubmere.store.data_copy import copy_data
 
 # A cold start with empty caches on a busy machine; a warm one takes well under a second.
 START_TIMEOUT_S = 120.0
@@ -45,7 +46,6 @@ _PORTS = ("amqp", "amqps", "kafka", "kafkas", "http", "https")
 _REQUEST_TIMEOUT_S = 60.0
 # The largest number of events in one response of the node.
 _PAGE_EVENTS = 1000
-_SEGMENT = ".log"
 _ARM = (
     "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/hubmere/providers/Microsoft.EventHub/namespaces"
 )
@@ -72,29 +72,6 @@ class ConnectionStringText(str):
     def __call__(self, hub: str) -> str:
         """The same with `EntityPath`."""
         return f"{self.rstrip(';')};EntityPath={hub}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredEvent:
-    """One event of a hub, as `Node.events` returns it. `key` is the partition key, else the key of a Kafka record."""
-
-    partition: int
-    sequence_number: int
-    enqueued_time: datetime
-    key: str | None
-    body: bytes
-    properties: Mapping[str, object]
-    system_properties: Mapping[str, object]
-
-    @property
-    def text(self) -> str:
-        """The body as text."""
-        return self.body.decode()
-
-    @property
-    def json(self) -> Any:
-        """The body as JSON."""
-        return json.loads(self.body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +110,8 @@ class Node:
         self._fork_server: ForkServer | None = None
         self._ready: Ready | None = None
         self._numbers = count()
+        # Sockets that keep the ports while the node does not run.
+        self._kept_ports: list[socket.socket] = []
 
     def __enter__(self) -> Self:
         """Start the node, unless it has been started."""
@@ -167,9 +146,12 @@ class Node:
             with self._log.open("ab") as log:
                 self._process = subprocess.Popen(  # noqa: S603  our own command line
                     [sys.executable, "-m", "hubmere", *arguments],
-                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment(),
+                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment_without_settings(),
                 )  # fmt: skip
-        self._await_ready(self._process)
+        try:
+            self._await_ready(self._process)
+        finally:
+            self._release_ports()
 
     def stop(self) -> None:
         """Stop the node gracefully; NodeFailed when it does not end, or not with exit code 0."""
@@ -183,6 +165,7 @@ class Node:
             process.kill()
             process.wait()
             raise NodeFailed(f"the node did not stop within {STOP_TIMEOUT_S:g} s", self.logs()) from None
+        self._hold_ports()
         if code != 0:
             raise NodeFailed(f"the node ended with exit code {code}", self.logs())
 
@@ -192,6 +175,7 @@ class Node:
             process, self._process = self._process, None
             process.kill()
             process.wait()
+            self._hold_ports()
 
     def restart(self) -> None:
         """Start again on the same data and the same ports, after a graceful stop if the node still runs."""
@@ -203,6 +187,7 @@ class Node:
         try:
             self.stop()
         finally:
+            self._release_ports()
             if self._fork_server is not None:
                 self._fork_server.close()
                 self._fork_server = None
@@ -222,7 +207,7 @@ class Node:
         taken = Snapshot(self._folder / f"snapshot-{next(self._numbers)}")
         copy_data(self._data, taken.folder)
         if self._fork_server is None and hasattr(os, "fork"):
-            self._fork_server = ForkServer(_environment())
+            self._fork_server = ForkServer(environment_without_settings())
         self.start()
         return taken
 
@@ -272,7 +257,7 @@ class Node:
         following = "first"
         while True:
             page = self._request("GET", f"{path}&from={following}")
-            found += (_stored_event(int(partition), event) for event in page["events"])
+            found += (StoredEvent.from_json(int(partition), event) for event in page["events"])
             if page["nextSequenceNumber"] > page["lastSequenceNumber"]:
                 return found
             following = f"sequence:{page['nextSequenceNumber']}"
@@ -329,6 +314,25 @@ class Node:
             if place is not None:
                 self._ports[name] = place.rstrip("/").rpartition(":")[2]
 
+    def _hold_ports(self) -> None:
+        """Keep the ports until the next start: otherwise the system may give them to another program.
+
+        The sockets do not listen, so that clients are refused, and a node can listen on the same ports.
+        """
+        for port in filter(int, self._ports.values()):
+            holder = socket.socket()
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                holder.bind(("127.0.0.1", int(port)))
+            except OSError:  # it has another address, or a program has taken the port already
+                holder.close()
+            else:
+                self._kept_ports.append(holder)
+
+    def _release_ports(self) -> None:
+        while self._kept_ports:
+            self._kept_ports.pop().close()
+
     # --- addresses ------------------------------------------------------------------------------------------------
 
     @property
@@ -371,7 +375,7 @@ class Node:
     @property
     def ca_file(self) -> str:
         """The certificate to trust."""
-        return self._served("ca_file")
+        return self._address("ca_file")
 
     @property
     def identity(self) -> ReadyIdentity:
@@ -383,39 +387,39 @@ class Node:
     @property
     def amqp(self) -> str:
         """`host:port` of AMQP without TLS."""
-        return self._served("amqp")
+        return self._address("amqp")
 
     @property
     def amqps(self) -> str:
         """`host:port` of AMQP over TLS."""
-        return self._served("amqps")
+        return self._address("amqps")
 
     @property
     def kafka(self) -> str:
         """`host:port` of Kafka with SASL_PLAINTEXT."""
-        return self._served("kafka")
+        return self._address("kafka")
 
     @property
     def kafkas(self) -> str:
         """`host:port` of Kafka with SASL_SSL."""
-        return self._served("kafkas")
+        return self._address("kafkas")
 
     @property
     def http(self) -> str:
         """URL of HTTP."""
-        return self._served("http")
+        return self._address("http")
 
     @property
     def https(self) -> str:
         """URL of HTTPS."""
-        return self._served("https")
+        return self._address("https")
 
     @property
     def blob_connection_string(self) -> str:
         """Connection string of the storage account for checkpoints and leases."""
-        return self._served("blob_connection_string")
+        return self._address("blob_connection_string")
 
-    def _served(self, name: str) -> str:
+    def _address(self, name: str) -> str:
         place: str | None = getattr(self.ready, name)
         if place is None:
             raise NodeFailed(f"the node does not serve {name}", "")
@@ -497,61 +501,3 @@ class ManualClock:
     def set_wall(self, now_ms: int) -> None:
         """Set the wall clock, also backwards, as operators and time servers do; the monotonic clock does not change."""
         self._now_ms = now_ms
-
-
-_VARIABLES = {CONFIG_VARIABLE, *(setting.variable for setting in SETTINGS)}
-
-
-def _stored_event(partition: int, event: Mapping[str, Any]) -> StoredEvent:
-    body: str = event["body"] or ""
-    return StoredEvent(
-        partition=partition,
-        sequence_number=event["sequenceNumber"],
-        enqueued_time=datetime.fromisoformat(event["enqueuedTime"]),
-        key=event["partitionKey"] if event["partitionKey"] is not None else event["key"],
-        body=base64.b64decode(body) if event["bodyEncoding"] == "base64" else body.encode(),
-        properties={name: typed["value"] for name, typed in event["properties"].items()},
-        system_properties={name: typed["value"] for name, typed in event["systemProperties"].items()},
-    )
-
-
-def copy_data(source: Path, target: Path) -> None:
-    """Copy the data folder of a stopped node; sealed segments, which never change, become hard links."""
-    target.mkdir(mode=0o700)
-    entries = sorted(os.scandir(source), key=lambda entry: entry.name)
-    segments = [entry.name for entry in entries if entry.name.endswith(_SEGMENT)]
-    for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            copy_data(Path(entry.path), target / entry.name)
-        elif entry.name in segments[:-1] and entry.stat().st_nlink < _MAX_LINKS:
-            os.link(entry.path, target / entry.name)
-        else:
-            shutil.copy2(entry.path, target / entry.name)
-
-
-# Half of what ext4 allows for one file (65,000).
-_MAX_LINKS = 32_000
-
-
-def _environment() -> dict[str, str]:
-    """The environment of a node: that of the test without settings."""
-    return {name: value for name, value in os.environ.items() if not _is_setting(name)}
-
-
-def _is_setting(variable: str) -> bool:
-    """Whether a variable would change the node: a test states its settings itself."""
-    return variable in _VARIABLES or variable.startswith(LIMITS_PREFIX)
-
-
-def settings_file(settings: Mapping[str, object], hubs: Iterable[HubSetting]) -> str:
-    """The text of a TOML file with these settings. JSON's texts, numbers, switches and lists are TOML's too."""
-    lines = [f"{key} = {_value(value)}" for key, value in settings.items()]
-    for hub in hubs:
-        lines.append("[[hubs]]")
-        given = ((key, getattr(hub, field_name)) for key, (field_name, _) in HUB_KEYS.items())
-        lines.extend(f"{key} = {_value(value)}" for key, value in given if value)
-    return "\n".join(lines) + "\n"
-
-
-def _value(value: object) -> str:
-    return json.dumps(str(value) if isinstance(value, Path) else value, ensure_ascii=False)
