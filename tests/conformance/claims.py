@@ -34,13 +34,13 @@ def _everywhere(*features: Feature) -> dict[Transport, frozenset[Feature]]:
 
 
 def _also(claims: Mapping[Transport, frozenset[Feature]], *features: Feature) -> dict[Transport, frozenset[Feature]]:
-    """Claims of an older version and, over every transport, what came later."""
+    """The claims of an older version, plus later features over every transport."""
     return {transport: known | frozenset(features) for transport, known in claims.items()}
 
 
-# What clients that know KIP-848 can do with it.
+# Features of clients that support KIP-848.
 _CONSUMER_GROUPS = (Feature.CONSUMER_PROTOCOL, Feature.REGEX_SUBSCRIPTION, Feature.MIGRATION)
-# Kafka's own clients can do everything, whatever their version.
+# Kafka's own clients support every feature in every version.
 _KAFKA_JAVA: Mapping[Transport, frozenset[Feature]] = {
     Transport.PLAIN: frozenset(
         {
@@ -97,7 +97,7 @@ _KAFKA_TOOLS = _over(
     Feature.PERFORMANCE,
 )
 
-# What the SDKs of 2019 do; they know no other transport and no other port than 5671.
+# The features of the SDKs of 2019; they only support this transport and port 5671.
 _PERIOD = _over(
     (Transport.TLS,),
     Feature.SINGLES,

@@ -31,13 +31,13 @@ POM = _HERE / "java" / "pom.xml"
 GO_MOD = _HERE / "go" / "go.mod"
 CARGO_TOML = _HERE / "rust" / "Cargo.toml"
 
-# The plugin is named in full: the one that comes with Maven differs from version to version.
+# The plugin has its full name, because the default one depends on the version of Maven.
 _MAVEN_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 _COPY_JARS = f"{_MAVEN_DEPENDENCIES}:copy-dependencies"
 _COPY_FILE = f"{_MAVEN_DEPENDENCIES}:copy"
-# Some hundred packages over a slow line.
+# The time for some hundred packages over a slow connection.
 _INSTALL_SECONDS = 900
-# The oldest Node.js that the clients under test say they run on.
+# The oldest Node.js that the clients under test support.
 _NODE_MAJOR = 20
 
 
@@ -49,7 +49,7 @@ class NotInstalled(Exception):
 
 
 def node() -> str:
-    """The Node.js executable: the one on the path, else the one of the PyPI package."""
+    """The Node.js executable: the one on the path, otherwise that of the PyPI package."""
     found = shutil.which("node")
     if found is not None and _major(found) >= _NODE_MAJOR:
         return found
@@ -154,7 +154,7 @@ class Jars(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Artifacts:
-    """Artifacts of one group in one version; Maven finds what they need in turn, unless they come alone."""
+    """Artifacts of one group in one version; Maven also copies their dependencies, unless they are marked as alone."""
 
     group: str
     version: str
@@ -165,9 +165,9 @@ class Artifacts:
 _APACHE_KAFKA = "org.apache.kafka"
 _ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
 
-# Versions are pinned here and nowhere else.
+# Versions are pinned only here.
 KAFKA_JARS: Mapping[Jars, tuple[Artifacts, ...]] = {
-    # The broker, the tools and everything that runs beside a broker.
+    # The broker, the tools and the programs of the ecosystem.
     Jars.KAFKA_4: (
         Artifacts(
             _APACHE_KAFKA,
@@ -183,28 +183,28 @@ KAFKA_JARS: Mapping[Jars, tuple[Artifacts, ...]] = {
                 "connect-mirror-client",
             ),
         ),
-        # The broker names the back end of its log, but asks for it only while it is compiled.
+        # The broker declares the back end of its log only for compilation.
         Artifacts("org.apache.logging.log4j", "2.24.3", ("log4j-core", "log4j-slf4j-impl", "log4j-1.2-api")),
     ),
-    # The last clients that supported brokers before 2.1, and their tools: some were still a part of the broker.
+    # The last clients that supported brokers before 2.1, and their tools, some of which were a part of the broker.
     Jars.KAFKA_3: (Artifacts(_APACHE_KAFKA, "3.9.2", ("kafka-clients", "kafka_2.13", "kafka-tools")),),
     Jars.KAFKA_2: (
         Artifacts(_APACHE_KAFKA, "2.8.2", ("kafka-clients",)),
-        # For the program that drives the clients.
+        # For the program that runs the clients.
         Artifacts("com.fasterxml.jackson.core", "2.10.5.1", ("jackson-databind",)),
     ),
-    # The oldest that is promised; its broker has MirrorMaker 1.
+    # The oldest supported version; its broker has MirrorMaker 1.
     Jars.KAFKA_1: (Artifacts(_APACHE_KAFKA, "1.0.0", ("kafka-clients", "kafka_2.12")),),
     Jars.CONNECT_1: (
         Artifacts(_APACHE_KAFKA, "1.1.1", ("connect-runtime", "connect-json", "connect-file")),
-        # A part of Java until version 11.
+        # It was a part of Java until version 11.
         Artifacts("javax.xml.bind", "2.3.1", ("jaxb-api",)),
     ),
-    # Spark 4.3 has no connector of its own version there; this is the nearest for its Scala 2.13. They come alone: what
-    # else they need is in Spark, and their declarations name repositories that not everybody reaches.
+    # There is no connector for Spark 4.3; this is the nearest one for its Scala 2.13. Its dependencies are not copied:
+    # they are a part of Spark, and their declarations name repositories that may be unreachable.
     Jars.SPARK: (
         Artifacts("org.apache.spark", "4.2.0", ("spark-sql-kafka-0-10_2.13",), alone=True),
-        # Moves more seldom than the connector; the newest that there is.
+        # It is released less often than the connector; this is the newest version.
         Artifacts("org.apache.spark", "4.0.0", ("spark-token-provider-kafka-0-10_2.13",), alone=True),
         Artifacts(_APACHE_KAFKA, "3.9.2", ("kafka-clients",), alone=True),
         Artifacts("org.apache.commons", "2.12.1", ("commons-pool2",), alone=True),
@@ -213,7 +213,7 @@ KAFKA_JARS: Mapping[Jars, tuple[Artifacts, ...]] = {
 
 
 def kafka_version(jars: Jars) -> str:
-    """The pinned version of what a set of jars is about."""
+    """The pinned version of the main artifact of a set of jars."""
     return KAFKA_JARS[jars][0].version
 
 
@@ -225,7 +225,7 @@ def kafka_jars(jars: Jars) -> Path:
 
 
 def all_kafka_jars() -> Path:
-    """The folder with the folders of every set."""
+    """The folder that contains the folders of all sets."""
     for jars in Jars:
         kafka_jars(jars)
     return KAFKA
@@ -246,7 +246,7 @@ def _install_kafka(jars: Jars) -> None:
 
 
 def _pom(jars: Jars) -> str:
-    """The project file for Maven: nothing is built, jars are only copied."""
+    """The project file for Maven: it only copies jars."""
     dependencies = "".join(
         f"<dependency><groupId>{artifacts.group}</groupId><artifactId>{name}</artifactId>"
         f"<version>{artifacts.version}</version>{_ALONE if artifacts.alone else ''}</dependency>\n"
@@ -275,7 +275,7 @@ def keycloak() -> Path:
 
 
 def install_keycloak() -> None:
-    """Fetch its distribution, which Maven has as an archive."""
+    """Download its distribution, which Maven has as an archive."""
     shutil.rmtree(KEYCLOAK, ignore_errors=True)
     KEYCLOAK.mkdir(parents=True)
     artifact = f"-Dartifact=org.keycloak:keycloak-quarkus-dist:{KEYCLOAK_VERSION}:tar.gz"
@@ -292,7 +292,7 @@ def install_keycloak() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """What programs are made from: the declaration of versions, and sources by where they stand beside it."""
+    """The sources of programs: the declaration of versions, and source files by their path beside it."""
 
     folder: Path
     declaration: Path
@@ -300,7 +300,7 @@ class Sources:
     target: str
 
     def program(self, name: str) -> Path:
-        """A program, in a folder that is named by what it is made from: a change means a new one."""
+        """A program in a folder that is named after its sources: changed sources give a new program."""
         return self.programs / name
 
     @property
@@ -311,13 +311,13 @@ class Sources:
         return self.folder / "programs" / digest.hexdigest()[:16]
 
     def built(self, name: str) -> Path:
-        """The same, or NotInstalled."""
+        """The same, or raises NotInstalled."""
         if not self.program(name).exists():
             raise NotInstalled(f"the program with the clients is not there: make {self.target}")
         return self.program(name)
 
     def copied(self) -> Path:
-        """A fresh copy of the sources, where tools may write lock files; programs of older sources are removed."""
+        """A new copy of the sources, in which tools may write lock files; programs of older sources are deleted."""
         target = self.folder / "source"
         shutil.rmtree(target, ignore_errors=True)
         shutil.rmtree(self.folder / "programs", ignore_errors=True)
@@ -347,11 +347,11 @@ def go_program(name: str = "conformance") -> Path:
 
 
 def install_go() -> None:
-    """Build both programs; modules and what was compiled of them stay in the cache folder."""
+    """Build both programs; modules and compiled packages stay in the cache folder."""
     environment = {
         "GOMODCACHE": str(_GO.folder / "modules"),
         "GOCACHE": str(_GO.folder / "build"),
-        # A version that is too old says so; it does not fetch another one.
+        # A version that is too old fails; it must not download another one.
         "GOTOOLCHAIN": "local",
         "GOFLAGS": "-mod=mod -modcacherw -buildvcs=false",
         "CGO_ENABLED": "0",
@@ -403,7 +403,7 @@ def install_period() -> None:
     PERIOD.mkdir(parents=True, exist_ok=True)
     _run([sys.executable, "-m", "venv", "--clear", "python"], PERIOD)
     pip = [str(PERIOD / "python" / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    # uamqp is compiled code that nobody maintains: where there is no wheel for this Python, there is no client.
+    # uamqp is compiled code that is no longer maintained: without a wheel for this Python, there is no client.
     _run([*pip, "--only-binary=uamqp", "-r", str(PERIOD_REQUIREMENTS)], PERIOD)
     _install_npm(PERIOD_PACKAGE_JSON, PERIOD / "js")
     _copy_jars(PERIOD_POM, PERIOD / "java")

@@ -13,7 +13,7 @@ _HERE = Path(__file__).parent
 
 
 class Collector:
-    """Notes the claim of every collected test."""
+    """Records the claim of every collected test."""
 
     def __init__(self) -> None:
         self.cells: list[dict[str, str]] = []

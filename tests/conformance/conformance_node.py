@@ -21,7 +21,7 @@ from hubmere.testing import Node
 _API = "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventHub/namespaces"
 _VERSION = "api-version=2024-01-01"
 _ANSWER_SECONDS = 120.0
-# Not the product's default: every test makes hubs.
+# This is not the product's default: every test creates hubs.
 _SETTINGS: Mapping[str, str | int | float | bool] = {
     "memory": True,
     "limits.hubs_per_namespace": "unlimited",
@@ -33,8 +33,13 @@ _SETTINGS: Mapping[str, str | int | float | bool] = {
 GATEWAY_VARIABLE = "HUBMERE_CONFORMANCE_KAFKA"
 
 
+def is_on_cluster() -> bool:
+    """Whether the tests run against a gateway."""
+    return GATEWAY_VARIABLE in os.environ
+
+
 def gateway_settings(folder: Path) -> dict[str, str]:
-    """The settings of a gateway with topics of its own, if brokers are given; none for a node."""
+    """The settings of a gateway with its own topics, if brokers are given; otherwise none."""
     brokers = os.environ.get(GATEWAY_VARIABLE)
     if brokers is None:
         return {}
@@ -55,7 +60,7 @@ class Transport(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubLocation:
-    """Where a client finds a hub."""
+    """The address and credential with which a client uses a hub."""
 
     transport: Transport
     port: int
@@ -63,7 +68,7 @@ class HubLocation:
     hub: str
 
     def as_arguments(self) -> dict[str, Any]:
-        """For a driver in another language."""
+        """The same as arguments for a driver in another language."""
         return {
             "connection": self.connection,
             "hub": self.hub,
@@ -91,17 +96,17 @@ class ConformanceNode:
         self._folder.cleanup()
 
     def new_hub(self, partitions: int = 2, **properties: object) -> str:
-        """A hub that no other test uses."""
+        """Create a hub for one test."""
         name = f"hub-{next(self._numbers)}"
         self.write_hub(name, partitions, **properties)
         return name
 
     def write_hub(self, name: str, partitions: int, **properties: object) -> None:
-        """Make a hub, or change it; further properties by their names in the management API."""
+        """Create or change a hub; further properties have their names in the management API."""
         self._put(f"/eventhubs/{name}", {"partitionCount": partitions, **properties})
 
     def write_group(self, hub: str, group: str) -> None:
-        """Make a consumer group."""
+        """Create a consumer group."""
         self._put(f"/eventhubs/{hub}/consumergroups/{group}", {})
 
     def new_key(self, *rights: str) -> tuple[str, str]:
@@ -112,7 +117,7 @@ class ConformanceNode:
         return name, str(keys["primaryKey"])
 
     def place(self, transport: Transport, hub: str, rule: tuple[str, str] | None = None) -> HubLocation:
-        """Where clients find a hub, with the rights of the root rule unless another is given."""
+        """The address of a hub for clients, with the rights of the root rule unless another rule is given."""
         port = self.port(transport)
         name, key = rule or self.root
         emulator = ";UseDevelopmentEmulator=true" if transport is Transport.PLAIN else ""
@@ -130,7 +135,7 @@ class ConformanceNode:
 
     @property
     def root(self) -> tuple[str, str]:
-        """Name and key of the rule that may do everything."""
+        """Name and key of the rule with all rights."""
         parts = dict(part.split("=", 1) for part in self.node.connection_string.split(";") if part)
         return parts["SharedAccessKeyName"], parts["SharedAccessKey"]
 

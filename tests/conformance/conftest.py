@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from conformance.conformance_node import ConformanceNode
+from conformance.conformance_node import ConformanceNode, is_on_cluster
 from conformance.matrix import MARK, RESULTS, Cell, cell_of, version_of
+from conformance.on_cluster import why_left_out
 
 _FOLDER = Path(__file__).parent
 _cells: dict[str, Cell] = {}
@@ -26,10 +27,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     _cells.update((item.nodeid, cell) for item in items if (cell := cell_of(item)) is not None)
-    # kafka-python leaves sockets to the garbage collector, which finds them during any later test of the process.
+    # kafka-python leaves sockets to the garbage collector, which may find them during any later test.
     for item in items:
         if item.path.is_relative_to(_FOLDER):
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+            _leave_out_on_cluster(item)
+
+
+def _leave_out_on_cluster(item: pytest.Item) -> None:
+    if not is_on_cluster():
+        return
+    name = f"{item.path.relative_to(_FOLDER).as_posix()}::{item.name.partition('[')[0]}"
+    if (why := why_left_out(name)) is not None:
+        item.add_marker(pytest.mark.skip(reason=f"on a cluster: {why}"))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -43,10 +53,11 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish() -> None:
-    if not _results:
+    # The page shows what a node does.
+    if not _results or is_on_cluster():
         return
     RESULTS.parent.mkdir(exist_ok=True)
-    # Several processes of one run write here.
+    # Several processes of one run write this file.
     with RESULTS.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         known = json.loads(RESULTS.read_bytes()) if RESULTS.exists() else {}

@@ -16,13 +16,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-# Above every limit that the programs set themselves, below the one of pytest.
+# Longer than every limit of the programs, shorter than that of pytest.
 _ANSWER_SECONDS = 240.0
 _END_SECONDS = 10.0
 
 
 class ClientError(Exception):
-    """What the foreign client threw, in its own words."""
+    """The error of the foreign client, with its own text."""
 
     def __init__(self, name: str, code: str, message: str) -> None:
         super().__init__(name, code, message)
@@ -32,7 +32,7 @@ class ClientError(Exception):
 
 
 class Driver:
-    """The child process for the length of a `with` block. One thread may call."""
+    """The child process for the length of a `with` block. Only one thread may call it."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._command = command
@@ -51,7 +51,7 @@ class Driver:
         self._errors.close()
 
     def call(self, module: str, name: str, **arguments: Any) -> Any:
-        """The facts of an operation; ClientError when the client threw."""
+        """The facts that an operation returns; raises ClientError if the client failed."""
         process = self._started()
         request = {"module": module, "name": name, "arguments": arguments}
         assert process.stdin is not None
@@ -65,7 +65,7 @@ class Driver:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Stop the process for the length of a `with` block, as a laptop does that sleeps."""
+        """Stop the process for the length of a `with` block, like a laptop that sleeps."""
         process = self._started()
         process.send_signal(signal.SIGSTOP)
         try:
@@ -95,7 +95,7 @@ class Driver:
         answers.put(b"")
 
     def _answer(self, what: str) -> bytes:
-        """The next line, or a failure with the program's output; the next test then starts it again."""
+        """The next line of output, or a failure with the program's output; the next test then starts it again."""
         try:
             line = self._answers.get(timeout=_ANSWER_SECONDS)
         except queue.Empty:

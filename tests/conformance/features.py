@@ -44,7 +44,7 @@ class Name(StrEnum):
 
 
 class Feature(StrEnum):
-    """What a client can do; the value is the row of the compatibility page."""
+    """The features of a client; the value is the row of the compatibility page."""
 
     BATCHES = "batches"
     SINGLES = "single events"

@@ -25,7 +25,7 @@ from conformance.features import Name as Name
 from conformance.features import Protocol as Protocol
 
 MARK = "judges"
-# What the last runs of the tests gave, by test.
+# The results of the last runs, by test.
 RESULTS = CACHE / "conformance.json"
 
 
@@ -63,7 +63,7 @@ GAPS: tuple[Gap, ...] = (
 
 
 def claims() -> set[Cell]:
-    """Every claim, gaps not among them."""
+    """Every claim, without gaps."""
     return {
         Cell(client.name, transport, feature)
         for client in CLIENTS
@@ -78,7 +78,7 @@ def version_of(name: Name) -> str:
 
 
 def cell_of(item: pytest.Item) -> Cell | None:
-    """The claim that a test proves; None for a test that proves none."""
+    """The claim that a test proves, or None."""
     parts: dict[str, object] = {}
     for mark in reversed(list(item.iter_markers(MARK))):
         parts.update(mark.kwargs)

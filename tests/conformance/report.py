@@ -11,11 +11,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 if __name__ == "__main__":
-    # As a program, its package is not on the path.
+    # When it runs as a program, its package is not on the path.
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from conformance.clusters import GATEWAY_DIFFERENCES
 from conformance.conformance_node import Transport
 from conformance.matrix import CLIENTS, GAPS, RESULTS, TRANSPORTS, Cell, Client, Feature, Name, Protocol, claims
+from conformance.on_cluster import DIFFERENCES
 
 PAGE = Path(__file__).parents[2] / "docs" / "compatibility.md"
 _NOTE = "<!-- Made by tests/conformance/report.py from the tests beside it; run `make docs`. -->"
@@ -26,7 +28,8 @@ _INTRODUCTION = (
     "Known gaps are listed at the end with their reasons."
 )
 
-# The tests have no .NET runtime. `amqp/test_as_dotnet.py` sends what its source code sends.
+# The tests have no .NET runtime. `amqp/test_as_dotnet.py` sends the frames of its source code, `blobs/test_dotnet.py`
+# the requests of its event processors to Blob storage.
 _READ_NOT_RUN = """\
 ## Azure.Messaging.EventHubs: read, not run
 
@@ -46,8 +49,15 @@ that it expects.
 | status of a reply | `status-code` int, `error-condition` symbol | the same types, tested |
 | a missing hub | distinguished from a broken connection only by the error text | the same text, tested |
 | tokens | one sender to `$cbs` for a connection; claims for each link by its URL | served, read |
+| checkpoints, ownership, leases | requests of event processors to Blob storage | as expected, tested beside Azurite |
 | idle time-out | announces 60 s | heartbeats are sent, read |
 | offsets | a reader that was disconnected continues with `x-opt-offset > <offset>` | served, tested |"""
+
+
+_ON_A_CLUSTER = (
+    "Several gateways in front of Apache Kafka serve the same clients ([how to](how-to/cluster.md)). These are all "
+    "known differences from a single node."
+)
 
 
 # --- the record ------------------------------------------------------------------------------------------------------
@@ -66,7 +76,7 @@ def recorded() -> dict[Cell, set[str]]:
 
 
 def unproved(results: Mapping[Cell, set[str]]) -> Iterator[tuple[Cell, str]]:
-    """Claims without a passed test, or with a failed one, and the results."""
+    """Claims without a passed test or with a failed one, and the results."""
     for cell in sorted(claims(), key=str):
         outcomes = results.get(cell, set())
         if outcomes != {"passed"}:
@@ -81,8 +91,14 @@ def page() -> str:
     parts = [_NOTE, "# Compatibility", _INTRODUCTION, *(_overview(protocol) for protocol in Protocol)]
     for client in CLIENTS:
         parts += [f"## {client.name}", f"{client.language}, version {client.version()}.", _features(client)]
-    parts += [_READ_NOT_RUN, "## What does not pass yet", _gaps()]
+    parts += [_READ_NOT_RUN, "## On a cluster", _ON_A_CLUSTER, _gateway_differences()]
+    parts += ["## Differences on a cluster: conformance", _on_cluster()]
+    parts += ["## What does not pass yet", _gaps()]
     return "\n\n".join(parts) + "\n"
+
+
+def _gateway_differences() -> str:
+    return _table(["on a cluster", "because"], [[what, why] for what, why in GATEWAY_DIFFERENCES])
 
 
 def _overview(protocol: Protocol) -> str:
@@ -130,6 +146,18 @@ def _gaps() -> str:
         f"- **{client}** ({', '.join(transports)}), {feature or 'every feature'}: {reason}."
         for (client, feature, reason), transports in results.items()
     )
+
+
+def _on_cluster() -> str:
+    """What the suites show on a gateway in front of Kafka brokers."""
+    shown = (
+        "The suites of azure-eventhub, python-qpid-proton and azure-mgmt-eventhub also run against a gateway in front "
+        "of three brokers. "
+    )
+    if not DIFFERENCES:
+        return f"{shown}All of their tests pass there, except those that start a node of their own."
+    rows = [[found.what, found.reason] for found in dict.fromkeys(DIFFERENCES.values())]
+    return f"{shown}What differs there:\n\n{_table(['on a cluster', 'because'], rows)}"
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:

@@ -15,8 +15,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from conformance.amqp.azure_clients import a_consumer, a_producer, receive
 from conformance.kafka.kafka_clients import librdkafka
-from hubmere.model.connection_string import ConnectionString
-from hubmere.model.sas import make_token
+from hubmere.model.security.connection_string import ConnectionString
+from hubmere.model.security.sas import make_token
 from hubmere.settings import HubSetting
 from hubmere.testing import Node
 
@@ -30,7 +30,7 @@ _AMQP, _KAFKA, _HTTP, _NULL = range(4)
 
 
 class Views(NamedTuple):
-    """The same events as each protocol shows them."""
+    """The same events as each protocol returns them."""
 
     amqp: list[Any]
     kafka: list[Any]
@@ -39,7 +39,7 @@ class Views(NamedTuple):
 
 @pytest.fixture(scope="module")
 def views() -> Iterator[Views]:
-    """Four events in one partition, by all three protocols, and what all three show of them."""
+    """Four events in one partition, published over all three protocols and read over all three."""
     with Node(hubs=[HubSetting(name="matrix", partition_count=1)]) as node, _http(node) as http:
         _publish_by_amqp(node)
         _publish_by_kafka(node, b"from kafka")
@@ -99,7 +99,7 @@ def _body(event: Any) -> bytes:
 # --- everywhere ------------------------------------------------------------------------------------------------------
 
 
-def test_body_place_and_time_are_the_same_everywhere(views: Views) -> None:
+def test_body_position_and_time_are_the_same_over_all_protocols(views: Views) -> None:
     """The sequence number is the Kafka offset; the time is that of the append."""
     bodies = [b"from amqp", b"from kafka", b"from http", b""]
 
@@ -115,16 +115,16 @@ def test_body_place_and_time_are_the_same_everywhere(views: Views) -> None:
     assert [round(at.timestamp() * 1000) for at in shown] == times_ms
 
 
-def test_byte_offset_is_the_same_by_amqp_and_http(views: Views) -> None:
-    """What a checkpoint holds."""
+def test_byte_offset_is_the_same_over_amqp_and_http(views: Views) -> None:
+    """A checkpoint contains it."""
     assert [event.offset for event in views.amqp] == [event["offset"] for event in views.http]
 
 
 # --- published over AMQP ---------------------------------------------------------------------------------------------
 
 
-def test_amqp_event_comes_back_to_amqp_as_it_was(views: Views) -> None:
-    """Check 46: every section and type."""
+def test_amqp_event_is_returned_to_amqp_unchanged(views: Views) -> None:
+    """Check 46: every section and type is compared."""
     event = views.amqp[_AMQP]
 
     assert event.properties == {
@@ -153,7 +153,7 @@ def test_amqp_event_is_a_keyed_record_with_encoded_headers(views: Views) -> None
 
 
 def test_amqp_event_is_shown_as_json(views: Views) -> None:
-    """For people and tools."""
+    """People and tools read it."""
     event = views.http[_AMQP]
 
     assert event["partitionKey"] == "amqp-key"
@@ -163,8 +163,8 @@ def test_amqp_event_is_shown_as_json(views: Views) -> None:
 # --- published by Kafka ----------------------------------------------------------------------------------------------
 
 
-def test_kafka_event_comes_back_to_kafka_as_it_was(views: Views) -> None:
-    """Closed batches: nothing is added and nothing is lost, null included."""
+def test_kafka_event_is_returned_to_kafka_unchanged(views: Views) -> None:
+    """Batches are not opened: nothing is added or lost, including null values."""
     for place, value in ((_KAFKA, b"from kafka"), (_NULL, None)):
         message = views.kafka[place]
         assert (message.key(), message.value()) == (b"kafka-key", value)
@@ -172,7 +172,7 @@ def test_kafka_event_comes_back_to_kafka_as_it_was(views: Views) -> None:
 
 
 def test_kafka_event_shows_its_headers_and_key_over_amqp(views: Views) -> None:
-    """Check 47: binary properties, null, and the key as an annotation of its own, since it is no partition key."""
+    """Check 47: properties are binary or null, and the key, which is no partition key, is a separate annotation."""
     event = views.amqp[_KAFKA]
 
     assert event.properties == {b"h": b"\x01\x02", b"gone": None}
@@ -192,7 +192,7 @@ def test_http_event_has_typed_properties_over_amqp(views: Views) -> None:
 
 
 def test_http_event_is_a_keyed_record_with_encoded_headers(views: Views) -> None:
-    """Check 48: the compact AMQP encodings."""
+    """Check 48: the AMQP encodings are the compact ones."""
     message = views.kafka[_HTTP]
 
     headers = dict(message.headers())

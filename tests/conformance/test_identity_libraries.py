@@ -1,4 +1,4 @@
-"""The identity libraries of other languages against the node's own issuer: unmodified, environment variables only."""
+"""The identity libraries of other languages with the node's own issuer: unmodified, with environment variables only."""
 
 import os
 import stat
@@ -48,7 +48,7 @@ def java_command(running: Node, tmp_path_factory: pytest.TempPathFactory) -> lis
 
 
 def environment(node: Node, kind: str, az: Path) -> dict[str, str]:
-    """What the ready file says for a kind of credential; nothing else of Azure."""
+    """The variables of the ready file for a kind of credential, and no other ones of Azure."""
     identity = node.identity
     variables: Mapping[str, str] = {
         "default": identity.env,
@@ -72,7 +72,7 @@ def js_command() -> list[str]:
 def test_library_signs_in_with_variables_only(
     request: pytest.FixtureRequest, running: Node, az: Path, language: str, kind: str
 ) -> None:
-    """The application's code says which credential, and nothing about the node's issuer."""
+    """The application's code selects the credential, and has nothing about the node's issuer."""
     body = uuid.uuid4().hex
     try:
         commands: dict[str, Callable[[], list[str]]] = {
@@ -95,8 +95,8 @@ def test_library_signs_in_with_variables_only(
     assert body in facts["seen"]
 
 
-def test_cli_credential_of_python_takes_our_command(running: Node, az: Path) -> None:
-    """`AzureCliCredential` runs `az`; the token is one of the node's issuer, for what was asked."""
+def test_cli_credential_of_python_uses_our_command(running: Node, az: Path) -> None:
+    """`AzureCliCredential` runs `az`; the token is of the node's issuer, for the requested scope."""
     variables = {**os.environ, **environment(running, "cli", az)}
     with patch.dict(os.environ, variables, clear=True):
         text = AzureCliCredential(process_timeout=120).get_token("https://eventhubs.azure.net/.default").token
@@ -114,8 +114,8 @@ def test_cli_credential_of_python_takes_our_command(running: Node, az: Path) -> 
         (("--resource", "a", "--scope", "b"), "either --resource or --scope"),
     ],
 )
-def test_token_command_refuses_what_the_issuer_has_not(running: Node, arguments: tuple[str, ...], message: str) -> None:
-    """With what is expected instead."""
+def test_token_command_refuses_unknown_values(running: Node, arguments: tuple[str, ...], message: str) -> None:
+    """The error names the expected values."""
     run = at(running, "account", "get-access-token", *arguments)
 
     assert run.code == Exit.USAGE

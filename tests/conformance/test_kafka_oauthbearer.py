@@ -15,7 +15,7 @@ from broker.issuers import claims, token
 from conformance.clients import Jars, NotInstalled
 from conformance.kafka.apache import SHORT_LIVED, TRUST_PASSWORD, Ended, Program, make_trust_store, run, write_settings
 from endpoints.identity_issuer import HttpIssuer
-from hubmere.model.roles import DATA_OWNER
+from hubmere.model.security.roles import DATA_OWNER
 from hubmere.testing import Node
 
 pytestmark = pytest.mark.foreign
@@ -25,13 +25,13 @@ _HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbac
 _PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 _CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 _PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
-# Short enough for several sessions in the time of the test, long enough for a slow machine to renew one.
+# Short enough for several sessions during the test, long enough for a slow machine to renew one.
 _TOKEN_SECONDS = 12
 _SENDER = "producer-id"
 
 
 class TokenIssuer(HttpIssuer):
-    """An issuer that also gives out tokens, which live for seconds, and counts them."""
+    """An issuer that also issues tokens with a lifetime of seconds, and counts them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ def issuer() -> Iterator[TokenIssuer]:
 @pytest.fixture(scope="module")
 def node(issuer: TokenIssuer) -> Iterator[Node]:
     settings: dict[str, Any] = {"local_identity": True, "identity.issuers.foreign.issuer": issuer.url}
-    with Node(hubs=["orders"], settings=settings) as running:
+    with Node(hubs=["orders", "invoices"], settings=settings) as running:
         scope = f"/subscriptions/s/resourceGroups/g/providers/Microsoft.EventHub/namespaces/{running.namespace}"
         httpx.put(
             f"{running.http}{scope}/providers/Microsoft.Authorization/roleAssignments/{uuid.uuid4()}",
@@ -91,14 +91,14 @@ def settings_of(node: Node, endpoint: str, client_id: str, secret: str, trusted:
         "sasl.oauthbearer.token.endpoint.url": endpoint,
         "sasl.login.callback.handler.class": _HANDLER,
         "sasl.jaas.config": f"{_MODULE} required {login};",
-        # The client's own pause before it renews a token is longer than these tokens live.
+        # The client's default pause before it renews a token is longer than the lifetime of these tokens.
         "sasl.login.refresh.min.period.seconds": "1",
         "sasl.login.refresh.buffer.seconds": "1",
     }
 
 
 def java(main: str, endpoint: str, trusted: Path, *arguments: str, text: str = "") -> Ended:
-    """Run a program of Apache Kafka that may ask this token endpoint."""
+    """Run a program of Apache Kafka that may use this token endpoint."""
     flags = (
         *SHORT_LIVED,
         f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={endpoint}",
@@ -112,7 +112,7 @@ def java(main: str, endpoint: str, trusted: Path, *arguments: str, text: str = "
 
 
 def test_java_client_fetches_its_tokens_from_the_local_issuer(node: Node, tmp_path: Path) -> None:
-    """Properties only: the client asks the token endpoint, signs in, produces and consumes."""
+    """Only properties are set: the client uses the token endpoint, signs in, produces and consumes."""
     try:
         trusted = make_trust_store(tmp_path, node.ca_file)
     except NotInstalled as reason:
@@ -120,7 +120,8 @@ def test_java_client_fetches_its_tokens_from_the_local_issuer(node: Node, tmp_pa
     endpoint, env, body = node.identity.token_endpoint, node.identity.env, uuid.uuid4().hex
     settings = settings_of(node, endpoint, env["AZURE_CLIENT_ID"], env["AZURE_CLIENT_SECRET"], trusted)
     file = str(write_settings(tmp_path / "client.properties", settings))
-    server = ("--bootstrap-server", node.kafkas, "--topic", "orders")
+    # No other test publishes there: the first event is ours.
+    server = ("--bootstrap-server", node.kafkas, "--topic", "invoices")
 
     java(_PRODUCER, endpoint, trusted, *server, "--command-config", file, text=f"{body}\n").lines()
     options = ("--from-beginning", "--max-messages", "1", "--timeout-ms", "60000")
@@ -132,7 +133,7 @@ def test_java_client_fetches_its_tokens_from_the_local_issuer(node: Node, tmp_pa
 def test_java_client_authenticates_again_before_its_session_ends(
     node: Node, issuer: TokenIssuer, tmp_path: Path
 ) -> None:
-    """KIP-368: tokens of seconds, a producer that runs longer, and no event is lost or refused."""
+    """KIP-368: tokens have a lifetime of seconds, the producer runs longer, and no event is lost or refused."""
     try:
         trusted = make_trust_store(tmp_path, node.ca_file)
     except NotInstalled as reason:

@@ -49,7 +49,7 @@ def node() -> Iterator[Node]:
 
 
 def environment(variables: Mapping[str, str]) -> Any:
-    """Only these variables for Azure, as in a fresh shell."""
+    """Only these variables for Azure, as in a new shell."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("AZURE_", "IDENTITY_", "MSI_"))}
     return patch.dict(os.environ, plain | dict(variables), clear=True)
 
@@ -81,8 +81,8 @@ def meter(node: Node, **changes: Any) -> ClientSecretCredential:
     return ClientSecretCredential("adfs", METER, connection_verify=node.ca_file, **values)
 
 
-def test_default_credential_needs_nothing_but_the_variables_of_the_ready_file(node: Node) -> None:
-    """The promise: an application's code is not changed."""
+def test_default_credential_needs_only_the_variables_of_the_ready_file(node: Node) -> None:
+    """The code of an application is not changed."""
     with environment(node.identity.env):
         credential = DefaultAzureCredential()
         body = str(uuid.uuid4())
@@ -110,14 +110,14 @@ def test_default_credential_needs_nothing_but_the_variables_of_the_ready_file(no
 
 
 def test_environment_credential_gets_the_owner(node: Node) -> None:
-    """The first link of the default chain."""
+    """It is the first credential of the default chain."""
     with environment(node.identity.env):
         send(node, EnvironmentCredential())
 
 
 @pytest.mark.parametrize("shape", ["app service", "virtual machine"])
 def test_managed_identity_gets_the_owner(node: Node, shape: str) -> None:
-    """App Service names an endpoint and a secret; a virtual machine has the metadata service."""
+    """App Service has an endpoint and a secret; a virtual machine has the metadata service."""
     app_service = node.identity.managed_identity_env
     machine = {"AZURE_POD_IDENTITY_AUTHORITY_HOST": node.http}
     with environment(app_service if shape == "app service" else machine):
@@ -126,14 +126,14 @@ def test_managed_identity_gets_the_owner(node: Node, shape: str) -> None:
 
 
 def test_workload_identity_gets_the_owner(node: Node) -> None:
-    """A pod proves with the token in a file who it is."""
+    """A pod authenticates with the token in a file."""
     with environment(node.identity.workload_identity_env):
         send(node, WorkloadIdentityCredential())
         assert DefaultAzureCredential().get_token(SCOPE).token
 
 
 def test_client_secret_credential_gets_the_declared_application(node: Node) -> None:
-    """It may send, as its role in the settings says, and not receive."""
+    """Its role in the settings allows sending, but not receiving."""
     send(node, meter(node))
 
     headers = {"Authorization": f"Bearer {meter(node).get_token(SCOPE).token}"}
@@ -142,7 +142,7 @@ def test_client_secret_credential_gets_the_declared_application(node: Node) -> N
 
 
 def test_device_code_signs_a_user_in(node: Node) -> None:
-    """The program shows a code, the user enters it on a page, and has the user's roles."""
+    """The program shows a code, the user enters it on a page, and the token has the user's roles."""
     answers: list[int] = []
 
     def prompt(uri: str, code: str, _expires: Any) -> None:
@@ -177,7 +177,7 @@ def test_device_code_signs_a_user_in(node: Node) -> None:
 
 
 def test_wrong_secrets_are_refused_by_the_library(node: Node) -> None:
-    """With the error of the protocol, which names no secret."""
+    """The error is that of the protocol and contains no secret."""
     with environment({}), pytest.raises(ClientAuthenticationError, match="secret or assertion is wrong"):
         meter(node, client_secret="wrong").get_token(SCOPE)
     wrong = node.identity.managed_identity_env | {"IDENTITY_HEADER": "wrong"}
@@ -213,8 +213,8 @@ def test_bad_request_gets_the_error_of_the_protocol(node: Node, path: str, form:
     assert answer.json()["error"] == error
 
 
-def test_access_token_is_no_federated_token(node: Node) -> None:
-    """Whoever can use the hub cannot become the application."""
+def test_access_token_is_not_accepted_as_a_federated_token(node: Node) -> None:
+    """A client of the hub must not be able to become the application."""
     with environment(node.identity.env):
         token = EnvironmentCredential().get_token(SCOPE).token
     form = {
@@ -233,7 +233,7 @@ def test_access_token_is_no_federated_token(node: Node) -> None:
     assert (answer.status_code, answer.json()["error"]) == (401, "invalid_client")
 
 
-def test_metadata_service_asks_for_its_header(node: Node) -> None:
+def test_metadata_service_requires_its_header(node: Node) -> None:
     """A page in a browser cannot send it."""
     url = f"{node.http}/metadata/identity/oauth2/token?resource=https://eventhubs.azure.net"
 
@@ -246,7 +246,7 @@ def test_metadata_service_asks_for_its_header(node: Node) -> None:
 
 
 def test_librdkafka_fetches_tokens_by_itself(node: Node) -> None:
-    """`sasl.oauthbearer.method=oidc`: no code at all."""
+    """`sasl.oauthbearer.method=oidc` needs no code."""
     settings = {
         "bootstrap.servers": node.kafkas,
         "security.protocol": "SASL_SSL",
@@ -270,8 +270,8 @@ def test_librdkafka_fetches_tokens_by_itself(node: Node) -> None:
         consumer.list_topics(timeout=5)
 
 
-def test_secrets_and_tokens_are_in_no_log(node: Node) -> None:
-    """The log says who got a token, not the token."""
+def test_no_log_contains_secrets_and_tokens(node: Node) -> None:
+    """The log says who got a token, but not the token."""
     with environment(node.identity.env):
         token = EnvironmentCredential().get_token(SCOPE).token
 
@@ -287,13 +287,13 @@ def test_secrets_and_tokens_are_in_no_log(node: Node) -> None:
         assert secret not in written
 
 
-def test_banner_says_that_the_issuer_is_on(node: Node) -> None:
-    """Nobody runs it without knowing."""
+def test_banner_says_that_the_issuer_is_enabled(node: Node) -> None:
+    """An operator must notice it."""
     assert re.search(r"Identity +local issuer https://localhost:\d+/adfs, for development only", node.logs())
 
 
-def test_tokens_survive_a_restart_and_are_worthless_elsewhere() -> None:
-    """The key stays with the data folder; another node does not know it."""
+def test_tokens_survive_a_restart_and_are_invalid_on_another_node() -> None:
+    """The key is stored in the data folder; another node has another one."""
     with (
         Node(hubs=["orders"], settings={"local_identity": True}) as first,
         Node(hubs=["orders"], settings={"local_identity": True}) as second,
@@ -311,8 +311,8 @@ def test_tokens_survive_a_restart_and_are_worthless_elsewhere() -> None:
         assert statuses == [201, 401]
 
 
-def test_issuer_is_off_by_default(tmp_path: Any) -> None:
-    """A node without the setting has no such paths, and says nothing about identities in its ready file."""
+def test_issuer_is_disabled_by_default(tmp_path: Any) -> None:
+    """A node without the setting has no such paths, and its ready file has nothing about identities."""
     with Node(hubs=["orders"]) as plain:
         answers = [
             httpx.get(f"{plain.http}/{path}", timeout=PATIENCE_S).status_code

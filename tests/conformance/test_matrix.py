@@ -1,4 +1,4 @@
-"""Claims, tests and the compatibility page say the same."""
+"""Claims, tests and the compatibility page agree."""
 
 import json
 import os
@@ -15,7 +15,7 @@ _ROOT = _TESTS.parent
 
 
 def collected() -> set[Cell]:
-    """What the tests say that they prove, from a collection of its own: this run may have only some of them."""
+    """The claims of the tests, from a separate collection: this run may have only some of them."""
     ended = subprocess.run(
         [sys.executable, "-m", "conformance.collect"],
         cwd=_ROOT,
@@ -43,7 +43,7 @@ def test_every_claim_has_a_test_and_every_test_its_claim() -> None:
 
 
 def test_nothing_is_claimed_that_is_a_gap() -> None:
-    """Of the same client and transport."""
+    """They are compared for the same client and transport."""
     gaps = {(gap.client, gap.transport, gap.feature) for gap in GAPS}
 
     both = {cell for cell in claims() if {(cell.client, cell.transport, f) for f in (cell.feature, None)} & gaps}
@@ -51,13 +51,13 @@ def test_nothing_is_claimed_that_is_a_gap() -> None:
     assert both == set()
 
 
-def test_the_page_shows_the_claims() -> None:
+def test_page_shows_the_claims() -> None:
     """`make docs` was run after the last change."""
     assert PAGE.read_text(encoding="utf-8") == page()
 
 
-def test_a_claim_is_proved_by_passed_tests_only() -> None:
-    """One that fails, is skipped or did not run leaves it open."""
+def test_claim_is_proved_by_passed_tests_only() -> None:
+    """A failed, skipped or missing test leaves it unproved."""
     first, second, third, *others = sorted(claims(), key=str)
     results = {first: {"passed", "failed"}, second: {"skipped"}, **{cell: {"passed"} for cell in others}}
 

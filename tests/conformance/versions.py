@@ -1,4 +1,4 @@
-"""The versions of foreign clients, read from where they are pinned."""
+"""The versions of foreign clients, read from the files in which they are pinned."""
 
 import json
 import re

@@ -1,12 +1,11 @@
-"""The Azure SDK for Python, made ready for tests: short retries, and a bounded way to receive."""
+"""The Azure SDK for Python with settings for tests: short retries, and receiving with a time limit."""
 
 import threading
 from typing import Any
 
 from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient
 
-# The SDK waits up to a minute and tries three times by default: a test that fails should do so sooner.
-# With retries the blocking consumer never reports an error (its own issue 27137), so there are none.
+# The SDK waits up to a minute and tries three times by default: a test must fail sooner.
 QUICK = {"retry_total": 0, "retry_backoff_factor": 0.05, "auth_timeout": 10, "user_agent": "hubmere-tests"}
 WAIT_SECONDS = 90.0
 
@@ -21,7 +20,7 @@ def a_consumer(connection_string: str, hub: str, group: str = "$Default", **opti
 
 
 class Received:
-    """Events of a consumer, collected in a thread until there are enough of them or an error came."""
+    """Collects events of a consumer in a thread until there are enough, or an error occurs."""
 
     def __init__(self, consumer: EventHubConsumerClient, count: int, **options: Any) -> None:
         self.events: list[tuple[str, EventData]] = []
@@ -43,7 +42,7 @@ class Received:
         return self
 
     def wait(self) -> "Received":
-        """Until everything is here; closes the consumer."""
+        """Wait until all events have arrived; closes the consumer."""
         self._done.wait(WAIT_SECONDS)
         self._consumer.close()
         self._thread.join(WAIT_SECONDS)
@@ -69,5 +68,5 @@ class Received:
 
 
 def receive(consumer: EventHubConsumerClient, count: int, **options: Any) -> Received:
-    """So many events of a consumer, or its first error."""
+    """Receive a number of events, or raise the first error."""
     return Received(consumer, count, **options).start().wait()

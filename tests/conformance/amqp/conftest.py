@@ -1,7 +1,9 @@
-"""Nodes for foreign AMQP clients: one for all tests that leave it as it is, with TLS beside it."""
+"""Nodes for foreign AMQP clients: one for all tests that do not change it, and one with TLS.
+
+If Kafka brokers are given (`conformance_node.GATEWAY_VARIABLE`), both are one gateway in front of them.
+"""
 
 import ssl
-import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,22 +11,32 @@ from typing import NamedTuple
 
 import pytest
 
-from endpoints.amqp.amqp_node import AmqpNode
+from conformance.conformance_node import is_on_cluster
+from conformance.gateway_node import GatewayNode
+from endpoints.amqp.amqp_node import NAMESPACE, AmqpNode
 from hubmere.endpoints import certificates
+from hubmere.model.entity import Status
+from hubmere.model.spec import HubSpec
 from hubmere.model.tier import LimitsBook
+
+SharedNode = AmqpNode | GatewayNode
 
 
 @pytest.fixture(scope="session")
-def shared_node() -> Iterator[AmqpNode]:
+def shared_node() -> Iterator[SharedNode]:
     """One node for all tests; each creates its own hub, so that no test sees another's events."""
-    with AmqpNode(book=LimitsBook(overrides={"hubs_per_namespace": "unlimited"})) as node:
-        yield node
+    if is_on_cluster():
+        with GatewayNode() as gateway:
+            yield gateway
+    else:
+        with AmqpNode(book=LimitsBook(overrides={"hubs_per_namespace": "unlimited"})) as node:
+            yield node
 
 
 class Hubs:
-    """Hands out hubs that no other test uses."""
+    """Creates a separate hub for each test, and changes it."""
 
-    def __init__(self, node: AmqpNode) -> None:
+    def __init__(self, node: SharedNode) -> None:
         self.node = node
         self._made = 0
 
@@ -35,9 +47,34 @@ class Hubs:
         self.node.add_hub(name, partitions)
         return name
 
+    def disable_sending(self, hub: str) -> None:
+        """Refuse publications to a hub."""
+        if isinstance(self.node, GatewayNode):
+            self.node.write_hub(hub, partitionCount=2, status=Status.SEND_DISABLED.value)
+        else:
+            self._update(self.node, hub, HubSpec(partition_count=2, status=Status.SEND_DISABLED))
+
+    def change_retention(self, hub: str, hours: int) -> None:
+        """Change the retention of a hub."""
+        if isinstance(self.node, GatewayNode):
+            self.node.write_hub(hub, retentionDescription={"cleanupPolicy": "Delete", "retentionTimeInHours": hours})
+        else:
+            self._update(self.node, hub, HubSpec(retention_hours=hours))
+
+    def delete(self, hub: str) -> None:
+        """Delete a hub."""
+        if isinstance(self.node, GatewayNode):
+            self.node.delete_hub(hub)
+        else:
+            self.node.manage(lambda manager, actor, done: manager.delete_hub(NAMESPACE, hub, actor, done))
+
+    @staticmethod
+    def _update(node: AmqpNode, hub: str, spec: HubSpec) -> None:
+        node.manage(lambda manager, actor, done: manager.update_hub(NAMESPACE, hub, spec, actor, done))
+
 
 @pytest.fixture(scope="session")
-def hubs(shared_node: AmqpNode) -> Hubs:
+def hubs(shared_node: SharedNode) -> Hubs:
     return Hubs(shared_node)
 
 
@@ -48,39 +85,44 @@ def hub(hubs: Hubs) -> str:
 
 
 @pytest.fixture
-def connection_string(shared_node: AmqpNode) -> str:
+def connection_string(shared_node: SharedNode) -> str:
     return shared_node.connection_string()
 
 
 class TlsNode(NamedTuple):
     """A node with a certificate of a private CA."""
 
-    node: AmqpNode
+    hubs: Hubs
+    port: int
+    key: str
     ca_file: str
 
     @property
     def connection_string(self) -> str:
-        return f"Endpoint=sb://localhost;SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey={self.node.key}"
+        return f"Endpoint=sb://localhost;SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey={self.key}"
 
     @property
     def endpoint(self) -> str:
         """For clients that take a port only here."""
-        return f"https://localhost:{self.node.port}"
+        return f"https://localhost:{self.port}"
 
 
 @pytest.fixture(scope="session")
-def tls_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsNode]:
-    folder = tmp_path_factory.mktemp("tls")
-    with AmqpNode(tls=_server_context(folder)) as node:
-        yield TlsNode(node, str(folder / "ca.pem"))
+def tls_node(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[TlsNode]:
+    if is_on_cluster():
+        gateway = request.getfixturevalue("shared_node")
+        port = int(gateway.node.amqps.rpartition(":")[2])
+        yield TlsNode(request.getfixturevalue("hubs"), port, gateway.key, gateway.node.ca_file)
+    else:
+        folder = tmp_path_factory.mktemp("tls")
+        with AmqpNode(tls=_server_context(folder)) as node:
+            yield TlsNode(Hubs(node), node.port, node.key, str(folder / "ca.pem"))
 
 
 @pytest.fixture
 def tls_hub(tls_node: TlsNode) -> str:
     """A fresh hub on the node with TLS."""
-    name = f"tls-{uuid.uuid4().hex}"
-    tls_node.node.add_hub(name, 2)
-    return name
+    return tls_node.hubs.next()
 
 
 def _server_context(folder: Path) -> ssl.SSLContext:

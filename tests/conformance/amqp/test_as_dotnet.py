@@ -1,7 +1,7 @@
-"""What Azure.Messaging.EventHubs for .NET writes and reads, by its source: it cannot be run here.
+"""Frames of Azure.Messaging.EventHubs for .NET, according to its source, because it cannot be run here.
 
-Requests have the addresses, descriptors and types that `src/Amqp` of the SDK writes; replies must have the types that
-it casts to, since a cast that fails is an exception to its user. A generic client carries them.
+Requests have the addresses, descriptors and types that `src/Amqp` of the SDK writes; replies must have the types of
+its casts, because a failed cast is an exception for its user. A generic client sends them.
 """
 
 import re
@@ -13,18 +13,18 @@ from proton import Data, Delivery, Described, Link, Message, int32, symbol, time
 from proton.reactor import LinkOption
 from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender
 
-from endpoints.amqp.amqp_node import AmqpNode
+from conformance.amqp.conftest import SharedNode
 
 pytestmark = pytest.mark.foreign
 
 _WAIT_SECONDS = 100
 _EVENT_HUB, _CONSUMER_GROUP = int32(7), int32(8)
-# Only by this text the SDK distinguishes a missing hub from a broken connection.
+# The SDK distinguishes a missing hub from a broken connection only by this text.
 _NOT_FOUND = re.compile("The messaging entity .* could not be found", re.IGNORECASE)
 
 
 class AsDotNet(LinkOption):  # type: ignore[misc]  # proton has no types
-    """Sets what the SDK sets on a link."""
+    """Sets the link properties that the SDK sets."""
 
     def __init__(self, properties: dict[str, Any], filters: dict[symbol, Described] | None = None) -> None:
         self._properties = properties
@@ -39,7 +39,7 @@ class AsDotNet(LinkOption):  # type: ignore[misc]  # proton has no types
 
 
 @pytest.fixture
-def connection(shared_node: AmqpNode) -> Iterator[BlockingConnection]:
+def connection(shared_node: SharedNode) -> Iterator[BlockingConnection]:
     opened = BlockingConnection(
         f"amqp://127.0.0.1:{shared_node.port}",
         timeout=_WAIT_SECONDS,
@@ -47,7 +47,7 @@ def connection(shared_node: AmqpNode) -> Iterator[BlockingConnection]:
         password=shared_node.key,
         allowed_mechs="PLAIN",
         virtual_host="localhost",
-        # It announces one minute.
+        # The SDK announces one minute.
         heartbeat=60,
     )
     yield opened
@@ -69,7 +69,7 @@ def a_reader(connection: BlockingConnection, hub: str, expression: str) -> Block
 
 
 def ask(connection: BlockingConnection, **request: str) -> Message:
-    """One question to the management node."""
+    """Send one request to the management node."""
     receiver = connection.create_receiver("$management", credit=1, name="svc:replies")
     sender = connection.create_sender("$management", name="svc:requests")
     reply_to = receiver.link.target.address or "replies"
@@ -84,16 +84,16 @@ def kinds(values: dict[Any, Any], *names: str) -> list[type]:
     return [type(values[name]) for name in names]
 
 
-def test_a_sender_with_a_path_as_its_address_is_served(connection: BlockingConnection, hub: str) -> None:
-    """The SDK takes the path of a URL, which begins with a slash, and the limit from the link."""
+def test_sender_with_a_path_as_its_address_is_accepted(connection: BlockingConnection, hub: str) -> None:
+    """The SDK uses the path of a URL, which begins with a slash, and the size limit of the link."""
     sender = a_sender(connection, f"/{hub}/Partitions/0")
 
     assert sender.send(Message(body=b"a")).remote_state == Delivery.ACCEPTED
     assert sender.link.remote_max_message_size == 1 << 20
 
 
-def test_a_reader_with_the_sdks_own_filter_code_is_served(connection: BlockingConnection, hub: str) -> None:
-    """Settled deliveries, annotations in the types that it casts to."""
+def test_reader_with_the_filter_code_of_the_sdk_is_accepted(connection: BlockingConnection, hub: str) -> None:
+    """Deliveries are settled, and annotations have the types of its casts."""
     a_sender(connection, f"/{hub}/Partitions/0").send(Message(body=b"a"))
 
     reader = a_reader(connection, hub, "amqp.annotation.x-opt-offset > -1")
@@ -105,7 +105,7 @@ def test_a_reader_with_the_sdks_own_filter_code_is_served(connection: BlockingCo
 
 
 def test_management_replies_have_the_types_of_the_casts(connection: BlockingConnection, hub: str) -> None:
-    """Of hub and partition; a value of another type throws in the SDK."""
+    """This covers hub and partition; a value of another type throws in the SDK."""
     described = ask(connection, name=hub, type="com.microsoft:eventhub")
     partition = ask(connection, name=hub, type="com.microsoft:partition", partition="0")
 
@@ -119,7 +119,7 @@ def test_management_replies_have_the_types_of_the_casts(connection: BlockingConn
 
 
 def test_a_missing_hub_has_the_error_text_that_the_sdk_expects(connection: BlockingConnection) -> None:
-    """Otherwise it takes the refusal for a broken line and tries again."""
+    """Otherwise the SDK treats the refusal as a broken connection and retries."""
     reply = ask(connection, name="nowhere", type="com.microsoft:eventhub")
 
     assert (reply.properties["status-code"], reply.properties["error-condition"]) == (404, "amqp:not-found")

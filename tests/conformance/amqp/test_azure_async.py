@@ -1,4 +1,4 @@
-"""The unmodified Azure SDK for Python, asynchronous: another AMQP stack than the blocking one."""
+"""The unmodified Azure SDK for Python, asynchronous: its AMQP code differs from that of the blocking SDK."""
 
 import asyncio
 from typing import Any
@@ -24,7 +24,7 @@ pytestmark = [
 
 
 class AsyncInMemoryCheckpointStore:
-    """The SDK's in-memory store in the shape that its asynchronous clients call."""
+    """The SDK's in-memory store with the asynchronous interface."""
 
     def __init__(self) -> None:
         self._store = InMemoryCheckpointStore()
@@ -62,8 +62,8 @@ async def receive(consumer: EventHubConsumerClient, count: int, **options: Any) 
 
 
 @judges(client=Name.PYTHON_ASYNC, transport=Transport.PLAIN, feature=Feature.BATCHES)
-def test_events_go_in_and_come_out(connection_string: str, hub: str) -> None:
-    """Batches, single events and keys; then every partition at once."""
+def test_events_are_sent_and_received(connection_string: str, hub: str) -> None:
+    """Batches, single events and keys are sent; then every partition is read at the same time."""
 
     async def scenario() -> list[str]:
         async with a_producer(connection_string, hub) as producer:
@@ -79,8 +79,8 @@ def test_events_go_in_and_come_out(connection_string: str, hub: str) -> None:
 
 
 @judges(client=Name.PYTHON_ASYNC, transport=Transport.PLAIN, feature=Feature.BUFFERED)
-def test_the_buffered_producer_delivers_everything(connection_string: str, hub: str) -> None:
-    """Its own grouping by key and partition is kept."""
+def test_buffered_producer_delivers_everything(connection_string: str, hub: str) -> None:
+    """Its grouping by key and partition is kept."""
     sent: list[Any] = []
     failed: list[Any] = []
 
@@ -107,8 +107,8 @@ def test_the_buffered_producer_delivers_everything(connection_string: str, hub: 
 
 
 @judges(client=Name.PYTHON_ASYNC, transport=Transport.TLS, feature=Feature.BATCHES)
-def test_over_tls_with_a_ca_of_its_own(tls_node: TlsNode, tls_hub: str) -> None:
-    """The asynchronous transport verifies by itself."""
+def test_events_are_sent_and_received_over_tls_with_a_private_ca(tls_node: TlsNode, tls_hub: str) -> None:
+    """The asynchronous transport verifies certificates itself."""
     tls = {
         "transport_type": TransportType.Amqp,
         "custom_endpoint_address": tls_node.endpoint,
@@ -125,7 +125,7 @@ def test_over_tls_with_a_ca_of_its_own(tls_node: TlsNode, tls_hub: str) -> None:
 
 @judges(client=Name.PYTHON_ASYNC, transport=Transport.PLAIN, feature=Feature.PROCESSOR)
 def test_two_consumers_share_the_partitions(connection_string: str, hub: str) -> None:
-    """With a common store of ownerships they divide the hub, and every event is read by one of them."""
+    """With a common store of ownership they share the hub, and every event is read by one of them."""
 
     async def scenario() -> tuple[set[str], set[str], list[str]]:
         store = AsyncInMemoryCheckpointStore()

@@ -1,4 +1,4 @@
-"""Every refusal as the Azure SDK for Python shows it (reference: AMQP 6, checks 17, 18, 23, 41, 42, 49)."""
+"""Every refusal as the Azure SDK for Python reports it (reference: AMQP 6, checks 17, 18, 23, 41, 42, 49)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,15 +14,15 @@ from azure.eventhub.exceptions import (
 )
 
 from conformance.amqp.azure_clients import Received, a_consumer, a_producer, receive
+from conformance.amqp.conftest import Hubs, SharedNode
 
 # The SDK leaves some of its sockets to the garbage collector.
 from conformance.conformance_node import Transport
 from conformance.matrix import Feature, Name
 from endpoints.amqp.amqp_node import NAMESPACE, AmqpNode
-from hubmere.model.entity import ApplicationGroup, Status, ThrottlingMetric, ThrottlingPolicy
+from hubmere.model.entity import ApplicationGroup, ThrottlingMetric, ThrottlingPolicy
 from hubmere.model.errors import PartitionOffline
 from hubmere.model.names import application_group_name, namespace_name
-from hubmere.model.spec import HubSpec
 from hubmere.model.tier import LimitsBook, Profile
 
 judges = pytest.mark.judges
@@ -41,13 +41,13 @@ def send(
 
 
 @judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.REFUSALS)
-def test_a_wrong_key_is_an_authentication_error(shared_node: AmqpNode, hub: str) -> None:
-    """Status 401 of the claims node."""
+def test_a_wrong_key_is_an_authentication_error(shared_node: SharedNode, hub: str) -> None:
+    """The claims node answers with status 401."""
     with pytest.raises(AuthenticationError, match="InvalidSignature"):
         send(shared_node.connection_string(key="d3Jvbmc="), hub)
 
 
-def test_a_missing_right_is_named(shared_node: AmqpNode, hub: str) -> None:
+def test_error_names_the_missing_right(shared_node: SharedNode, hub: str) -> None:
     """`amqp:unauthorized-access` on the attach."""
     listen_only = shared_node.add_rule(f"listen-{hub}", "Listen")
 
@@ -56,13 +56,13 @@ def test_a_missing_right_is_named(shared_node: AmqpNode, hub: str) -> None:
 
 
 @judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.REFUSALS)
-def test_an_unknown_hub_cannot_be_found(connection_string: str) -> None:
-    """The claims node refuses it before there is a link."""
+def test_unknown_hub_is_not_found(connection_string: str) -> None:
+    """The claims node refuses it before the attach."""
     with pytest.raises(AuthenticationError, match="could not be found"):
         send(connection_string, "nowhere")
 
 
-def test_questions_about_an_unknown_hub_fail(connection_string: str) -> None:
+def test_properties_of_an_unknown_hub_are_refused(connection_string: str) -> None:
     """Status 404 of the management node, or of the claims node before it."""
     with a_producer(connection_string, "nowhere") as producer, pytest.raises(ConnectError, match="could not be found"):
         producer.get_eventhub_properties()
@@ -74,7 +74,7 @@ def test_an_unknown_partition_is_out_of_range(connection_string: str, hub: str) 
         producer.get_partition_properties("9")
 
 
-def test_an_unknown_group_cannot_be_found(connection_string: str, hub: str) -> None:
+def test_unknown_consumer_group_is_not_found(connection_string: str, hub: str) -> None:
     """`amqp:not-found` on the attach."""
     (error, *_) = receive(a_consumer(connection_string, hub, "nobody"), 1, partition_id="0").errors
 
@@ -82,7 +82,7 @@ def test_an_unknown_group_cannot_be_found(connection_string: str, hub: str) -> N
     assert "could not be found" in str(error)
 
 
-def test_a_position_that_is_none_is_an_argument_error(connection_string: str, hub: str) -> None:
+def test_invalid_position_is_an_argument_error(connection_string: str, hub: str) -> None:
     """`com.microsoft:argument-error`."""
     consumer = a_consumer(connection_string, hub)
     (error, *_) = receive(consumer, 1, partition_id="0", starting_position="not an offset").errors
@@ -91,14 +91,14 @@ def test_a_position_that_is_none_is_an_argument_error(connection_string: str, hu
     assert "is not a valid position" in str(error)
 
 
-def test_an_event_that_is_too_large_is_a_send_error(connection_string: str, hub: str) -> None:
+def test_event_that_is_too_large_is_a_send_error(connection_string: str, hub: str) -> None:
     """`amqp:link:message-size-exceeded` as a rejected outcome; the description reaches the program."""
     with pytest.raises(EventDataSendError, match="exceeds the limit"):
         send(connection_string, hub, bytes((1 << 20) + 100))
 
 
 @judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.OWNER)
-def test_a_higher_owner_level_disconnects_the_reader(connection_string: str, hub: str) -> None:
+def test_higher_owner_level_disconnects_the_reader(connection_string: str, hub: str) -> None:
     """`amqp:link:stolen`, which the SDK does not retry."""
     send(connection_string, hub)
     old = Received(a_consumer(connection_string, hub), 99, partition_id="0", owner_level=1).start()
@@ -112,8 +112,8 @@ def test_a_higher_owner_level_disconnects_the_reader(connection_string: str, hub
     assert "New receiver" in str(error)
 
 
-def test_a_lower_owner_level_is_refused(connection_string: str, hub: str) -> None:
-    """The owner stays."""
+def test_lower_owner_level_is_refused(connection_string: str, hub: str) -> None:
+    """The owner stays attached."""
     send(connection_string, hub)
     owner = Received(a_consumer(connection_string, hub), 99, partition_id="0", owner_level=5).start()
     while not owner.events:
@@ -168,7 +168,7 @@ def test_throttling_is_retried_by_the_sdk_and_nothing_is_lost(small: AmqpNode) -
 
 @judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.THROTTLING)
 def test_throttling_without_retries_is_reported(small: AmqpNode) -> None:
-    """The program sees the service's words."""
+    """The program sees the text of the service."""
 
     def flood() -> None:
         with a_producer(small.connection_string(), "orders") as producer:
@@ -181,7 +181,7 @@ def test_throttling_without_retries_is_reported(small: AmqpNode) -> None:
 
 @pytest.fixture
 def grouped() -> Iterator[AmqpNode]:
-    """A tier with application groups: the clients of the rule `slow` are one, with five events a second."""
+    """A tier with application groups: the clients of the rule `slow` are one group, with five events a second."""
     with AmqpNode(book=LimitsBook(profile=Profile.PREMIUM)) as node:
         govern(node)
         yield node
@@ -199,7 +199,7 @@ def govern(node: AmqpNode, *, enabled: bool = True) -> None:
     node.manage(lambda manager, actor, done: manager.write_application_group(group, actor, done))
 
 
-def test_only_the_rule_of_a_limited_application_group_is_slowed(grouped: AmqpNode) -> None:
+def test_only_the_rule_of_a_limited_application_group_is_throttled(grouped: AmqpNode) -> None:
     """Service check 49: the refusal names group and policy, and clients of another rule of the hub continue."""
     slow, other = (grouped.add_rule(name, "Send") for name in ("slow", "other"))
 
@@ -215,7 +215,7 @@ def test_only_the_rule_of_a_limited_application_group_is_slowed(grouped: AmqpNod
     assert grouped.call(lambda: grouped.hub().log(0).state.committed) >= 25
 
 
-def test_a_disabled_application_group_loses_its_connections_and_cannot_come_back(grouped: AmqpNode) -> None:
+def test_clients_of_a_disabled_application_group_are_disconnected_and_refused(grouped: AmqpNode) -> None:
     """The connection is closed by the service, and the claims node refuses the next token."""
     slow, other = (grouped.add_rule(name, "Send") for name in ("slow", "other"))
 
@@ -231,29 +231,28 @@ def test_a_disabled_application_group_loses_its_connections_and_cannot_come_back
     assert grouped.call(lambda: grouped.hub().log(0).state.committed) == 2
 
 
-def test_a_disabled_hub_is_reported(shared_node: AmqpNode, connection_string: str, hub: str) -> None:
+def test_a_disabled_hub_is_reported(hubs: Hubs, connection_string: str, hub: str) -> None:
     """`com.microsoft:entity-disabled`."""
-    spec = HubSpec(partition_count=2, status=Status.SEND_DISABLED)
-    shared_node.manage(lambda manager, actor, done: manager.update_hub(NAMESPACE, hub, spec, actor, done))
+    hubs.disable_sending(hub)
 
     with pytest.raises(ConnectError, match="disabled"):
         send(connection_string, hub)
 
 
-def test_a_deleted_hub_detaches_its_links(shared_node: AmqpNode, connection_string: str, hub: str) -> None:
+def test_deleting_a_hub_detaches_its_links(hubs: Hubs, connection_string: str, hub: str) -> None:
     """A program that continues to send gets the error that the hub was deleted."""
     with a_producer(connection_string, hub, retry_total=0) as producer:
         producer.send_event(EventData("x"), partition_id="0")
-        shared_node.manage(lambda manager, actor, done: manager.delete_hub(NAMESPACE, hub, actor, done))
+        hubs.delete(hub)
 
         with pytest.raises(EventHubError, match="could not be found"):
             producer.send_event(EventData("x"), partition_id="0")
 
 
-def test_an_offline_partition_is_retried(
+def test_event_for_an_offline_partition_is_retried(
     shared_node: AmqpNode, connection_string: str, hub: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The event is sent again once the partition is back."""
+    """The event is sent again when the partition is online."""
     log = shared_node.call(lambda: shared_node.hub(hub).log(0))
     append = type(log).append
     failures = iter([None, PartitionOffline("being verified")])
@@ -272,7 +271,7 @@ def test_an_offline_partition_is_retried(
     assert receive(a_consumer(connection_string, hub), 2, partition_id="0").bodies == ["first", "survivor"]
 
 
-def test_a_restart_is_survived(tmp_path: Path) -> None:
+def test_clients_continue_after_a_restart(tmp_path: Path) -> None:
     """Clients reconnect to the new process on the same port and data, and continue."""
     with AmqpNode(data=tmp_path) as first:
         port, connection_string = first.port, first.connection_string()
@@ -286,14 +285,12 @@ def test_a_restart_is_survived(tmp_path: Path) -> None:
     assert received.bodies == ["before", "after"]
 
 
-def test_a_reader_goes_on_by_itself_after_its_hub_was_changed(shared_node: AmqpNode, hub: str) -> None:
-    """The detach with `com.microsoft:entity-updated` is one that the SDK tries again after."""
-    text = shared_node.connection_string()
-    send(text, hub, "before")
-    reader = Received(a_consumer(text, hub, retry_total=3), 2, partition_id="0").start().wait_for_first()
-    spec = HubSpec(retention_hours=3)
-    shared_node.manage(lambda manager, actor, done: manager.update_hub(NAMESPACE, hub, spec, actor, done))
-    send(text, hub, "after")
+def test_reader_continues_by_itself_after_its_hub_was_changed(hubs: Hubs, connection_string: str, hub: str) -> None:
+    """After a detach with `com.microsoft:entity-updated` the SDK attaches again."""
+    send(connection_string, hub, "before")
+    reader = Received(a_consumer(connection_string, hub, retry_total=3), 2, partition_id="0").start().wait_for_first()
+    hubs.change_retention(hub, 3)
+    send(connection_string, hub, "after")
 
     result = reader.wait()
 

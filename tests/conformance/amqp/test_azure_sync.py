@@ -11,12 +11,11 @@ from azure.eventhub._eventprocessor.in_memory_checkpoint_store import InMemoryCh
 from azure.eventhub.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
 
 from conformance.amqp.azure_clients import WAIT_SECONDS, Received, a_consumer, a_producer, receive
-from conformance.amqp.conftest import Hubs, TlsNode
+from conformance.amqp.conftest import Hubs, SharedNode, TlsNode
 
 # The SDK leaves some of its sockets to the garbage collector.
 from conformance.conformance_node import Transport
 from conformance.matrix import Feature, Name
-from endpoints.amqp.amqp_node import AmqpNode
 
 judges = pytest.mark.judges
 
@@ -36,7 +35,7 @@ def send(connection_string: str, hub: str, *bodies: str, **target: Any) -> None:
 
 @judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.BATCHES)
 def test_a_batch_arrives_as_it_was_sent(connection_string: str, hub: str) -> None:
-    """Body, properties and everything that the service adds."""
+    """It has the body, the properties and the annotations of the service."""
     event = EventData(b"body")
     event.properties = {"text": "größe", "number": 7, "yes": True, "raw": b"\x00"}
     event.message_id, event.correlation_id, event.content_type = "id", "other", "text/plain"
@@ -60,7 +59,7 @@ def test_a_batch_arrives_as_it_was_sent(connection_string: str, hub: str) -> Non
 
 @judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.SINGLES)
 def test_single_events_and_lists_arrive(connection_string: str, hub: str) -> None:
-    """`send_event` is one message, `send_batch` of a list is an envelope."""
+    """`send_event` sends one message, `send_batch` of a list sends a batch message."""
     with a_producer(connection_string, hub) as producer:
         producer.send_event(EventData("one"), partition_id="1")
         producer.send_batch([EventData("two"), EventData("three")], partition_id="1")
@@ -71,8 +70,8 @@ def test_single_events_and_lists_arrive(connection_string: str, hub: str) -> Non
 
 
 @judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.KEY)
-def test_a_key_keeps_events_together(connection_string: str, hub: str) -> None:
-    """And readers get the key."""
+def test_events_with_a_key_are_in_one_partition(connection_string: str, hub: str) -> None:
+    """Readers get the key."""
     for number in range(3):
         send(connection_string, hub, f"{number}", partition_key="device-7")
 
@@ -83,7 +82,7 @@ def test_a_key_keeps_events_together(connection_string: str, hub: str) -> None:
     assert {event.partition_key for _, event in received.events} == {b"device-7"}
 
 
-def test_a_batch_fills_up_to_the_limit(connection_string: str, hub: str) -> None:
+def test_batch_is_accepted_up_to_the_size_limit(connection_string: str, hub: str) -> None:
     """The link accepts the size that it announces."""
     with a_producer(connection_string, hub) as producer:
         batch = producer.create_batch(partition_id="0")
@@ -100,7 +99,7 @@ def test_a_batch_fills_up_to_the_limit(connection_string: str, hub: str) -> None
 
 @judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.LARGE)
 def test_events_larger_than_a_frame_arrive(connection_string: str, hub: str) -> None:
-    """Several frames in, several frames out."""
+    """They need several frames in both directions."""
     body = "x" * 700_000
     send(connection_string, hub, body, "small", partition_id="0")
 
@@ -116,11 +115,12 @@ def test_events_larger_than_a_frame_arrive(connection_string: str, hub: str) -> 
         (AmqpMessageBodyType.DATA, {"data_body": [b"a", b"b"]}),
     ],
 )
-def test_every_kind_of_body_survives(
+def test_every_kind_of_body_is_preserved(
     connection_string: str, hub: str, body_type: AmqpMessageBodyType, body: dict[str, Any]
 ) -> None:
-    """Value and sequence bodies are not turned into bytes; as on the service the header is not delivered, and delivery
-    annotations are."""
+    """Value and sequence bodies are not turned into bytes; as in the service the header is not delivered, and delivery
+    annotations are.
+    """
     message = AmqpAnnotatedMessage(**body, footer={"f": 1}, header={"priority": 3}, delivery_annotations={"d": 2})
     with a_producer(connection_string, hub) as producer:
         producer.send_batch([message], partition_id="0")
@@ -135,7 +135,7 @@ def test_every_kind_of_body_survives(
 
 @judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.BUFFERED)
 def test_the_buffered_producer_delivers_everything(connection_string: str, hub: str) -> None:
-    """With keys, with partitions and with neither."""
+    """Events have keys, partitions, or neither."""
     sent: list[Any] = []
     failed: list[Any] = []
     producer = a_producer(
@@ -160,8 +160,8 @@ def test_the_buffered_producer_delivers_everything(connection_string: str, hub: 
 
 
 @judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.PROPERTIES)
-def test_runtime_information(connection_string: str, hub: str) -> None:
-    """The answers of the management node, through the SDK's own types."""
+def test_runtime_information_is_returned(connection_string: str, hub: str) -> None:
+    """The SDK decodes the replies of the management node into its own types."""
     send(connection_string, hub, "a", "b", partition_id="0")
     with a_producer(connection_string, hub) as producer:
         about = producer.get_eventhub_properties()
@@ -176,8 +176,8 @@ def test_runtime_information(connection_string: str, hub: str) -> None:
 
 
 @judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.LAST_ENQUEUED)
-def test_last_enqueued_information_comes_with_events(connection_string: str, hub: str) -> None:
-    """For lag, without asking."""
+def test_last_enqueued_information_is_sent_with_events(connection_string: str, hub: str) -> None:
+    """A program computes its lag from it without a request."""
     send(connection_string, hub, "a", "b", "c", partition_id="0")
     seen: list[Any] = []
     consumer = a_consumer(connection_string, hub)
@@ -195,7 +195,7 @@ def test_last_enqueued_information_comes_with_events(connection_string: str, hub
 
 
 @pytest.fixture(scope="module")
-def filled(shared_node: AmqpNode, hubs: Hubs) -> tuple[str, list[EventData]]:
+def filled(shared_node: SharedNode, hubs: Hubs) -> tuple[str, list[EventData]]:
     """A hub with five events in its first partition, and those events as they are read."""
     name = hubs.next()
     send(shared_node.connection_string(), name, *"01234", partition_id="0")
@@ -207,14 +207,14 @@ def filled(shared_node: AmqpNode, hubs: Hubs) -> tuple[str, list[EventData]]:
 @pytest.mark.parametrize(
     ("position", "inclusive", "first"), [(2, False, 3), (2, True, 2), ("offset", False, 3), ("time", True, 0)]
 )
-def test_a_consumer_starts_where_it_asks(
+def test_consumer_starts_at_the_requested_position(
     connection_string: str,
     filled: tuple[str, list[EventData]],
     position: str | int,
     inclusive: bool,
     first: int,
 ) -> None:
-    """Sequence number, offset and time; at or after."""
+    """The position is a sequence number, an offset or a time, inclusive or exclusive."""
     hub, events = filled
     start = {"offset": events[2].offset, "time": events[0].enqueued_time}.get(str(position), position)
 
@@ -230,7 +230,7 @@ def test_a_consumer_starts_where_it_asks(
 
 
 @judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.GROUPS)
-def test_a_group_is_found_in_any_case(connection_string: str, filled: tuple[str, list[EventData]]) -> None:
+def test_consumer_group_name_is_case_insensitive(connection_string: str, filled: tuple[str, list[EventData]]) -> None:
     """Clients write `$default` too."""
     received = receive(a_consumer(connection_string, filled[0], "$default"), 5, partition_id="0")
 
@@ -238,8 +238,8 @@ def test_a_group_is_found_in_any_case(connection_string: str, filled: tuple[str,
 
 
 @judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.LATEST)
-def test_latest_is_what_comes_from_now_on(connection_string: str, hub: str) -> None:
-    """The SDK's default position."""
+def test_latest_reads_only_new_events(connection_string: str, hub: str) -> None:
+    """It is the SDK's default position."""
     send(connection_string, hub, "old", partition_id="0")
     received = Received(a_consumer(connection_string, hub), 1, partition_id="0", starting_position="@latest").start()
     for number in range(200):
@@ -251,8 +251,8 @@ def test_latest_is_what_comes_from_now_on(connection_string: str, hub: str) -> N
 
 
 @judges(client=Name.PYTHON, transport=Transport.PLAIN, feature=Feature.CHECKPOINTS)
-def test_checkpoints_are_where_a_consumer_goes_on(connection_string: str, hub: str) -> None:
-    """A processor that stops and starts again misses and repeats nothing."""
+def test_consumer_continues_at_its_checkpoint(connection_string: str, hub: str) -> None:
+    """A processor that stops and starts again neither misses nor repeats an event."""
     store = InMemoryCheckpointStore()
     send(connection_string, hub, "a", "b", partition_id="0")
     first: list[str] = []
@@ -279,8 +279,8 @@ def test_checkpoints_are_where_a_consumer_goes_on(connection_string: str, hub: s
 
 
 @judges(client=Name.PYTHON, transport=Transport.TLS, feature=Feature.BATCHES)
-def test_over_tls_with_a_ca_of_its_own(tls_node: TlsNode, tls_hub: str) -> None:
-    """What production uses: TLS, and the node's certificate checked."""
+def test_events_are_sent_and_received_over_tls_with_a_private_ca(tls_node: TlsNode, tls_hub: str) -> None:
+    """Production uses TLS with a verified certificate."""
     tls = {
         "transport_type": TransportType.Amqp,
         "custom_endpoint_address": tls_node.endpoint,
@@ -294,14 +294,14 @@ def test_over_tls_with_a_ca_of_its_own(tls_node: TlsNode, tls_hub: str) -> None:
     assert received.bodies == ["secret"]
 
 
-def test_a_credential_object_works_like_a_connection_string(tls_node: TlsNode) -> None:
-    """For programs that keep host and key apart."""
+def test_a_credential_object_works_like_a_connection_string(tls_node: TlsNode, tls_hub: str) -> None:
+    """Some programs keep host and key separately."""
     from azure.eventhub import EventHubProducerClient
 
     producer = EventHubProducerClient(
         fully_qualified_namespace="localhost",
-        eventhub_name="orders",
-        credential=EventHubSharedKeyCredential("RootManageSharedAccessKey", tls_node.node.key),
+        eventhub_name=tls_hub,
+        credential=EventHubSharedKeyCredential("RootManageSharedAccessKey", tls_node.key),
         transport_type=TransportType.Amqp,
         custom_endpoint_address=tls_node.endpoint,
         connection_verify=tls_node.ca_file,

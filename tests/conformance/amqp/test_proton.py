@@ -8,10 +8,9 @@ from proton import Delivery, Described, Message, SSLDomain, symbol
 from proton.reactor import Copy, Filter, LinkOption, Selector
 from proton.utils import BlockingConnection, LinkDetached
 
-from conformance.amqp.conftest import TlsNode
+from conformance.amqp.conftest import SharedNode, TlsNode
 from conformance.conformance_node import Transport
 from conformance.matrix import Feature, Name
-from endpoints.amqp.amqp_node import AmqpNode
 
 judges = pytest.mark.judges
 
@@ -22,7 +21,7 @@ ROOT = "RootManageSharedAccessKey"
 
 
 @pytest.fixture
-def connection(shared_node: AmqpNode) -> Iterator[BlockingConnection]:
+def connection(shared_node: SharedNode) -> Iterator[BlockingConnection]:
     opened = BlockingConnection(
         f"amqp://127.0.0.1:{shared_node.port}",
         timeout=WAIT_SECONDS,
@@ -50,15 +49,15 @@ def receive(
     connection: BlockingConnection, address: str, count: int, options: LinkOption | None = None
 ) -> list[Message]:
     receiver = connection.create_receiver(address, credit=count, options=options)
-    # Events come settled, so there is nothing to accept.
+    # Events are settled, so the client must not accept them.
     received = [receiver.receive(WAIT_SECONDS) for _ in range(count)]
     receiver.close()
     return received
 
 
 @judges(client=Name.PROTON, transport=Transport.PLAIN, feature=Feature.SINGLES)
-def test_messages_go_in_and_come_out(connection: BlockingConnection, hub: str) -> None:
-    """With the rule's name and key over SASL PLAIN; no claims node is needed."""
+def test_messages_are_sent_and_received(connection: BlockingConnection, hub: str) -> None:
+    """It uses the rule's name and key over SASL PLAIN; no claims node is needed."""
     sender = connection.create_sender(f"{hub}/Partitions/0")
     message = Message(body={"a": [1, "x"]}, id="7", subject="s", properties={"n": 1, "t": "text", "f": 1.5})
     sender.send(message)
@@ -71,8 +70,8 @@ def test_messages_go_in_and_come_out(connection: BlockingConnection, hub: str) -
 
 
 @judges(client=Name.PROTON, transport=Transport.PLAIN, feature=Feature.POSITIONS)
-def test_a_selector_starts_where_it_says(connection: BlockingConnection, hub: str) -> None:
-    """Proton's own way to write a filter."""
+def test_selector_sets_the_start_position(connection: BlockingConnection, hub: str) -> None:
+    """Proton writes filters in its own form."""
     send(connection, f"{hub}/Partitions/0", *"0123")
 
     received = receive(connection, reader(hub), 2, Selector("amqp.annotation.x-opt-sequence-number > '1'"))
@@ -80,8 +79,8 @@ def test_a_selector_starts_where_it_says(connection: BlockingConnection, hub: st
     assert [message.body for message in received] == ["2", "3"]
 
 
-def test_a_filter_with_a_numeric_descriptor_works_too(connection: BlockingConnection, hub: str) -> None:
-    """As the registry of filters numbers it."""
+def test_filter_with_a_numeric_descriptor_is_accepted(connection: BlockingConnection, hub: str) -> None:
+    """The number is that of the registry of filters."""
     from proton import ulong
 
     send(connection, f"{hub}/Partitions/0", *"0123")
@@ -93,8 +92,8 @@ def test_a_filter_with_a_numeric_descriptor_works_too(connection: BlockingConnec
 
 
 @judges(client=Name.PROTON, transport=Transport.PLAIN, feature=Feature.DRAIN)
-def test_drain_comes_back(connection: BlockingConnection, hub: str) -> None:
-    """A fetch with drain ends when nothing is left, without a time-out."""
+def test_drain_is_answered(connection: BlockingConnection, hub: str) -> None:
+    """A fetch with drain ends when no event is left, without a time-out."""
     send(connection, f"{hub}/Partitions/0", "a", "b")
     receiver = connection.create_receiver(reader(hub), credit=0)
     receiver.link.flow(10)
@@ -108,7 +107,7 @@ def test_drain_comes_back(connection: BlockingConnection, hub: str) -> None:
 
 @judges(client=Name.PROTON, transport=Transport.PLAIN, feature=Feature.LARGE)
 def test_large_messages_are_split_both_ways(connection: BlockingConnection, hub: str) -> None:
-    """Proton takes frames of 32 KB."""
+    """Proton accepts frames of 32 KB."""
     body = "x" * 300_000
     send(connection, f"{hub}/Partitions/0", body)
 
@@ -118,7 +117,7 @@ def test_large_messages_are_split_both_ways(connection: BlockingConnection, hub:
 
 
 def test_many_messages_keep_their_order(connection: BlockingConnection, hub: str) -> None:
-    """Credit and window over many deliveries, all of them settled by the sender."""
+    """Many deliveries need several credits and windows; all of them are settled by the sender."""
     send(connection, f"{hub}/Partitions/0", *[f"{number}" for number in range(300)])
 
     received = receive(connection, reader(hub), 300, Copy())
@@ -127,14 +126,14 @@ def test_many_messages_keep_their_order(connection: BlockingConnection, hub: str
 
 
 @judges(client=Name.PROTON, transport=Transport.PLAIN, feature=Feature.REFUSALS)
-def test_a_refusal_carries_condition_and_text(connection: BlockingConnection) -> None:
-    """What a generic client can show."""
+def test_refusal_has_condition_and_text(connection: BlockingConnection) -> None:
+    """A generic client can show them."""
     with pytest.raises(LinkDetached, match="could not be found"):
         connection.create_sender("nowhere")
 
 
-def test_an_anonymous_peer_may_nothing(shared_node: AmqpNode, hub: str) -> None:
-    """Without a key and without a token there is no link."""
+def test_anonymous_client_has_no_rights(shared_node: SharedNode, hub: str) -> None:
+    """Without a key and without a token a link is refused."""
     anonymous = BlockingConnection(
         f"amqp://127.0.0.1:{shared_node.port}",
         timeout=WAIT_SECONDS,
@@ -146,7 +145,7 @@ def test_an_anonymous_peer_may_nothing(shared_node: AmqpNode, hub: str) -> None:
     anonymous.close()
 
 
-def test_a_connection_without_sasl_is_anonymous(shared_node: AmqpNode, hub: str) -> None:
+def test_a_connection_without_sasl_is_anonymous(shared_node: SharedNode, hub: str) -> None:
     """The SASL layer is optional."""
     bare = BlockingConnection(
         f"amqp://127.0.0.1:{shared_node.port}", timeout=WAIT_SECONDS, sasl_enabled=False, virtual_host="localhost"
@@ -157,13 +156,13 @@ def test_a_connection_without_sasl_is_anonymous(shared_node: AmqpNode, hub: str)
 
 
 @judges(client=Name.PROTON, transport=Transport.TLS, feature=Feature.SINGLES)
-def test_over_tls(tls_node: TlsNode, tls_hub: str) -> None:
+def test_messages_are_sent_and_received_over_tls(tls_node: TlsNode, tls_hub: str) -> None:
     """The node's certificate is checked against its CA."""
     domain = SSLDomain(SSLDomain.MODE_CLIENT)
     domain.set_trusted_ca_db(tls_node.ca_file)
     domain.set_peer_authentication(SSLDomain.VERIFY_PEER_NAME)
     secure = BlockingConnection(
-        f"amqps://{ROOT}:{quote(tls_node.node.key, safe='')}@localhost:{tls_node.node.port}",
+        f"amqps://{ROOT}:{quote(tls_node.key, safe='')}@localhost:{tls_node.port}",
         timeout=WAIT_SECONDS,
         ssl_domain=domain,
         allowed_mechs="PLAIN",

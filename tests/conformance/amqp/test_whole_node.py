@@ -1,4 +1,4 @@
-"""The Azure SDK for Python against the command itself: what an operator starts is what clients talk to."""
+"""The Azure SDK for Python with a node that was started by the command, as an operator does."""
 
 import pytest
 from azure.eventhub import EventData, TransportType
@@ -14,8 +14,8 @@ pytestmark = [
 ]
 
 
-def test_an_accepted_event_survives_the_end_of_the_process() -> None:
-    """Accepted means on disk: no event that was accepted is lost by SIGKILL."""
+def test_accepted_event_survives_the_end_of_the_process() -> None:
+    """An accepted event is on disk: SIGKILL does not lose it."""
     with Node(hubs=["orders"]) as node:
         with a_producer(node.emulator_connection_string, "orders") as producer:
             for number in range(20):
@@ -28,8 +28,8 @@ def test_an_accepted_event_survives_the_end_of_the_process() -> None:
     assert received.bodies == [f"{number}" for number in range(20)]
 
 
-def test_the_connection_string_that_is_printed_works_over_tls() -> None:
-    """With the node's own CA, on a port that is not the usual one."""
+def test_printed_connection_string_works_over_tls() -> None:
+    """It uses the node's own CA, on a port that is not the default."""
     with Node(hubs=["orders"], settings={"memory": True}) as node:
         tls = {
             "transport_type": TransportType.Amqp,

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from xml.etree import ElementTree
 
+import httpx
 import pytest
 from azure.core.exceptions import HttpResponseError
 from azure.core.pipeline.policies import SansIOHTTPPolicy
@@ -28,7 +29,7 @@ from conformance.conformance_node import ConformanceNode
 
 pytestmark = pytest.mark.foreign
 
-# Headers that clients act on; others are dates, ids and the server's name.
+# Headers that clients use; others are dates, ids and the name of the server.
 _COMPARED = (
     "x-ms-error-code",
     "content-type",
@@ -42,7 +43,7 @@ _COMPARED = (
     "x-ms-lease-time",
 )
 _IDS = tuple(str(uuid.UUID(int=number)) for number in (1, 2, 3))
-# Elements of a list that depend on the time or on the server.
+# Elements of a list that depend on the time or the server.
 _VOLATILE = re.compile("Creation-Time|Last-Modified|Etag|ServerEncrypted|AccessTier.*|TagCount|Has.*|.*Change.*")
 # (call, field): Azurite answers a lease id on a blob without a lease as a lease that was lost; the service's table of
 # outcomes has LeaseNotPresentWithBlobOperation for one and LeaseLost for the other.
@@ -72,7 +73,7 @@ class Recorder(SansIOHTTPPolicy):  # type: ignore[misc]  # the SDK ships no type
 
 
 class Storage:
-    """One server and its answers to each named call."""
+    """A server and its answers to each named call."""
 
     def __init__(self, connection_string: str) -> None:
         self.recorder = Recorder()
@@ -87,7 +88,7 @@ class Storage:
         self.results: dict[str, Any] = {}
 
     def call(self, name: str, action: Callable[[], Any]) -> None:
-        """Run one call; its answers and its result are kept under a name."""
+        """Run one call; its answers and its result are stored under a name."""
         before = len(self.recorder.answers)
         try:
             self.results[name] = _plain(action())
@@ -97,7 +98,7 @@ class Storage:
 
 
 def _plain(result: Any) -> Any:
-    """What of a result can be compared."""
+    """The comparable part of a result."""
     if isinstance(result, bytes | str | int | list):
         return result
     return None
@@ -109,6 +110,7 @@ def _run(storage: Storage) -> None:
     blob, other = box.get_blob_client("ns/hub/$default/ownership/0"), box.get_blob_client("body")
     call = storage.call
     call("read from a missing container", lambda: list(box.list_blobs()))
+    _run_without_container(storage, call)
     call("create container", lambda: box.create_container(metadata={"team": "a"}))
     call("create container again", box.create_container)
     call("container properties", box.get_container_properties)
@@ -121,6 +123,14 @@ def _run(storage: Storage) -> None:
     call("overwrite without permission to", lambda: blob.upload_blob(b""))
     call("set metadata", lambda: blob.set_blob_metadata({"ownerid": "b", "OffSet": "12"}))
     call("set metadata with a wrong etag", lambda: blob.set_blob_metadata({}, etag="0x1", match_condition=_match()))
+    call("delete with a wrong etag", lambda: blob.delete_blob(etag="0x1", match_condition=_match()))
+    call(
+        "overwrite with a wrong etag",
+        lambda: blob.upload_blob(b"", overwrite=True, etag="0x1", match_condition=_match()),
+    )
+    call("read with a wrong etag", lambda: blob.download_blob(etag="0x1", match_condition=_match()).readall())
+    call("read what has not changed", lambda: _read_unchanged(blob))
+    call("lease with a wrong etag", lambda: blob.acquire_lease(15, etag="0x1", match_condition=_match()))
     call("bad metadata", lambda: blob.set_blob_metadata({"not-valid": "x"}))
     call("properties", blob.get_blob_properties)
     call("list", lambda: _listed(box, "ns/", ["metadata"]))
@@ -138,6 +148,27 @@ def _run(storage: Storage) -> None:
     call("delete blob again", other.delete_blob)
     call("delete container", box.delete_container)
     call("delete container again", box.delete_container)
+
+
+def _run_without_container(storage: Storage, call: Callable[[str, Callable[[], Any]], None]) -> None:
+    """Every call of a checkpoint store before anybody has created the container."""
+    box = storage.container
+    blob = box.get_blob_client("ns/hub/$default/checkpoint/0")
+    call("upload without a container", lambda: blob.upload_blob(b"", if_none_match="*"))
+    call("set metadata without a container", lambda: blob.set_blob_metadata({"offset": "1"}))
+    call("properties without a container", blob.get_blob_properties)
+    call("container properties without a container", box.get_container_properties)
+    call("lease without a container", lambda: blob.acquire_lease(15))
+    call("delete blob without a container", blob.delete_blob)
+    call("delete container without a container", box.delete_container)
+
+
+def _read_unchanged(blob: Any) -> Any:
+    """A read on the condition that the blob has changed since its current version."""
+    from azure.core import MatchConditions
+
+    etag = blob.get_blob_properties().etag
+    return blob.get_blob_properties(etag=etag, match_condition=MatchConditions.IfModified)
 
 
 def _run_leases(storage: Storage, call: Callable[[str, Callable[[], Any]], None]) -> None:
@@ -206,8 +237,8 @@ def _listed(box: ContainerClient, prefix: str, include: list[str]) -> list[Any]:
     ]
 
 
-def test_every_call_is_answered_as_azurite_does(conformance_node: ConformanceNode, azurite: str) -> None:
-    """A processor that works with Azurite works with the node, refusals included."""
+def test_every_call_has_the_same_answer_as_azurite(conformance_node: ConformanceNode, azurite: str) -> None:
+    """A processor that works with Azurite works with the node, also when it is refused."""
     node, other = Storage(conformance_node.node.blob_connection_string), Storage(azurite)
     _run(node)
     _run(other)
@@ -226,8 +257,74 @@ def test_every_call_is_answered_as_azurite_does(conformance_node: ConformanceNod
     assert differences == [], "\n".join(differences)
 
 
+_UNSIGNED = "an unsigned request"
+_REFUSED: dict[str, tuple[str, str, dict[str, str]]] = {
+    _UNSIGNED: ("GET", "?comp=list", {}),
+    "a wrong signature": ("GET", "?comp=list", {"Authorization": "SharedKey {account}:d3Jvbmc="}),
+    "a signature of another account": ("GET", "?comp=list", {"Authorization": "SharedKey nobody:d3Jvbmc="}),
+    "a wrong signature on a blob": ("PUT", "/box/c?comp=metadata", {"Authorization": "SharedKey {account}:d3Jvbmc="}),
+    "a scheme that does not exist": ("GET", "?comp=list", {"Authorization": "Digest x"}),
+    "an expired SAS": ("GET", "/box/blob?sv=2021-08-06&se=2020-01-01T00%3A00%3A00Z&sr=b&sp=r&sig=d3Jvbmc%3D", {}),
+    "a SAS with a wrong signature": (
+        "GET", "/box/blob?sv=2021-08-06&se=2100-01-01T00%3A00%3A00Z&sr=b&sp=r&sig=d3Jvbmc%3D", {},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", _REFUSED)
+def test_request_that_is_not_authenticated_is_refused_by_both(
+    conformance_node: ConformanceNode, azurite: str, what: str
+) -> None:
+    """The node has the codes of the service; Azurite says AuthorizationFailure to every such request."""
+    method, path, headers = _REFUSED[what]
+    found = []
+    for connection_string in (conformance_node.node.blob_connection_string, azurite):
+        storage = Storage(connection_string)
+        filled = {name: value.format(account=storage.account) for name, value in headers.items()}
+        sent = {"x-ms-version": "2021-08-06", "x-ms-date": "Tue, 17 Nov 2026 21:00:00 GMT", **filled}
+        answer = httpx.request(method, f"{storage.service.url.rstrip('/')}{path}", headers=sent, timeout=60)
+        found.append((answer.status_code, answer.headers.get("x-ms-error-code")))
+        assert "d3Jvbmc" not in answer.text
+
+    service = (401, "NoAuthenticationInformation") if what == _UNSIGNED else (403, "AuthenticationFailed")
+    assert found == [service, (403, "AuthorizationFailure")]
+
+
+def test_operation_that_is_not_offered_gets_an_error_code_of_the_service(conformance_node: ConformanceNode) -> None:
+    """It is not an object store: nothing is half written, and the client sees why."""
+    storage = Storage(conformance_node.node.blob_connection_string)
+    storage.container.create_container()
+    blob = storage.container.get_blob_client("a")
+    blob.upload_blob(b"x")
+    append, page = (storage.container.get_blob_client(name) for name in ("append", "page"))
+    calls: dict[str, Callable[[], Any]] = {
+        "snapshot": blob.create_snapshot,
+        "tags": lambda: blob.set_blob_tags({"a": "b"}),
+        "tier": lambda: blob.set_standard_blob_tier("Cool"),
+        "append blob": append.create_append_blob,
+        "page blob": lambda: page.create_page_blob(512),
+        "copy": lambda: append.start_copy_from_url(blob.url),
+        "undelete": blob.undelete_blob,
+    }
+    for name, action in calls.items():
+        storage.call(name, action)
+
+    codes = {name: storage.answers[name][0]["x-ms-error-code"] for name in calls}
+    assert codes == {
+        "snapshot": "UnsupportedQueryParameter",
+        "tags": "UnsupportedQueryParameter",
+        "tier": "UnsupportedQueryParameter",
+        "append blob": "InvalidBlobType",
+        "page blob": "InvalidBlobType",
+        "copy": "UnsupportedHeader",
+        "undelete": "UnsupportedQueryParameter",
+    }
+    assert {storage.answers[name][0]["status"] for name in calls} <= {400, 409}
+    assert [item.name for item in storage.container.list_blobs()] == ["a"]
+
+
 def test_documents_have_the_elements_of_azurite(conformance_node: ConformanceNode, azurite: str) -> None:
-    """Clients in other languages read lists with parsers of their own."""
+    """Clients in other languages parse lists differently."""
     documents = []
     for connection_string in (conformance_node.node.blob_connection_string, azurite):
         storage = Storage(connection_string)
@@ -261,7 +358,7 @@ def _sas(storage: Storage, hours: float, permissions: str) -> str:
     ("hours", "permissions", "expected"),
     [(1, "rl", None), (-1, "rl", "AuthenticationFailed"), (1, "r", "AuthorizationPermissionMismatch")],
 )
-def test_a_shared_access_signature_opens_what_it_names(
+def test_shared_access_signature_is_limited_to_its_permissions_and_time(
     conformance_node: ConformanceNode, hours: float, permissions: str, expected: str | None
 ) -> None:
     """Expired signatures and missing permissions are refused with the service's codes."""
@@ -279,7 +376,7 @@ def test_a_shared_access_signature_opens_what_it_names(
     assert _folded(found) == _folded(expected)
 
 
-def test_a_signature_for_one_blob_opens_no_other(conformance_node: ConformanceNode) -> None:
+def test_signature_for_one_blob_is_refused_for_another(conformance_node: ConformanceNode) -> None:
     """The scope of a service signature is its resource."""
     storage = Storage(conformance_node.node.blob_connection_string)
     storage.container.create_container()
@@ -302,7 +399,7 @@ def test_a_signature_for_one_blob_opens_no_other(conformance_node: ConformanceNo
     assert refusal.value.status_code == 403
 
 
-def test_pages_of_a_hierarchy_name_each_folder_once(conformance_node: ConformanceNode) -> None:
+def test_pages_of_a_hierarchy_contain_each_folder_once(conformance_node: ConformanceNode) -> None:
     """A tool that shows folders would otherwise list them again with every page."""
     storage = Storage(conformance_node.node.blob_connection_string)
     storage.container.create_container()
@@ -316,7 +413,7 @@ def test_pages_of_a_hierarchy_name_each_folder_once(conformance_node: Conformanc
 
 
 def test_a_wrong_key_is_refused(conformance_node: ConformanceNode) -> None:
-    """And the key itself appears nowhere in the answer."""
+    """The answer does not contain the key."""
     wrong = re.sub("AccountKey=[^;]*", "AccountKey=c2VjcmV0", conformance_node.node.blob_connection_string)
 
     with (

@@ -1,4 +1,4 @@
-"""The Go program with the clients under test: one process for all tests, and the places where they find hubs."""
+"""The Go program with the clients under test: one process for all tests, and the addresses of hubs."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ TRANSPORTS = [pytest.param(transport, marks=pytest.mark.judges(transport=transpo
 
 @pytest.fixture(scope="session")
 def go() -> Iterator[Driver]:
-    """Carries out operations of the program beside this file."""
+    """Runs operations of the program beside this file."""
     try:
         command = [str(go_program())]
     except NotInstalled as reason:
@@ -30,5 +30,5 @@ def transport(request: pytest.FixtureRequest) -> Transport:
 
 @pytest.fixture
 def place(conformance_node: ConformanceNode, transport: Transport) -> HubLocation:
-    """A fresh hub with two partitions, over each transport in turn."""
+    """A new hub with two partitions, over each transport in turn."""
     return conformance_node.place(transport, conformance_node.new_hub())

@@ -50,7 +50,7 @@ func franzClient(at kafkaPlace, more ...kgo.Opt) (*kgo.Client, error) {
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.FetchMaxWait(200 * time.Millisecond),
 		// A test that fails should do so soon.
-		kgo.RetryTimeout(10 * time.Second),
+		kgo.RetryTimeout(30 * time.Second),
 		kgo.RecordRetries(5),
 	}
 	trusted, err := at.tls()

@@ -45,7 +45,7 @@ func (at kafkaPlace) login() plain.Mechanism {
 
 func kafkaGoDialer(at kafkaPlace) (*kafka.Dialer, error) {
 	trusted, err := at.tls()
-	return &kafka.Dialer{Timeout: 10 * time.Second, SASLMechanism: at.login(), TLS: trusted}, err
+	return &kafka.Dialer{Timeout: time.Minute, SASLMechanism: at.login(), TLS: trusted}, err
 }
 
 func kafkaGoTransport(at kafkaPlace) (*kafka.Transport, error) {
@@ -240,7 +240,7 @@ func kafkaGoTask(given administering, work func(client *kafka.Client) (any, erro
 		return nil, err
 	}
 	defer transport.CloseIdleConnections()
-	return work(&kafka.Client{Addr: kafka.TCP(given.Place.Broker), Transport: transport, Timeout: 10 * time.Second})
+	return work(&kafka.Client{Addr: kafka.TCP(given.Place.Broker), Transport: transport, Timeout: time.Minute})
 }
 
 func kafkaGoCreateTopic(ctx context.Context, given administering) (any, error) {

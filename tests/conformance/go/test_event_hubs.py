@@ -18,7 +18,7 @@ _PREFETCH = 300
 
 
 class GoSdk:
-    """azeventhubs at one place."""
+    """azeventhubs with one hub."""
 
     def __init__(self, driver: Driver, place: HubLocation, ca_file: str) -> None:
         ca = "" if place.transport is Transport.PLAIN else ca_file
@@ -29,7 +29,7 @@ class GoSdk:
         return self._driver.call("event_hubs", name, place=self._place, **arguments)
 
     def send(self, *texts: str, **target: str) -> Any:
-        """One batch of events that are nothing but a body."""
+        """Send one batch of events with only a body."""
         return self.call("sendBatch", events=bodies_only(*texts), **target)
 
     def receive(self, count: int, partition: str = "0", **more: Any) -> list[dict[str, Any]]:
@@ -55,7 +55,7 @@ def bodies(events: list[dict[str, Any]]) -> list[str]:
 
 @judges(feature=Feature.BATCHES)
 def test_a_batch_arrives_as_it_was_sent(sdk: GoSdk) -> None:
-    """Body, properties and the annotations of the service."""
+    """It has the body, the properties and the annotations of the service."""
     full = {"body": "a", "messageId": "id", "correlationId": "other", "contentType": "text/plain"}
 
     sent = sdk.call("sendBatch", events=[full | {"properties": {"text": "größe", "yes": True}}, {"body": "b"}])
@@ -81,8 +81,8 @@ def test_batches_of_one_arrive_in_order(sdk: GoSdk) -> None:
 
 
 @judges(feature=Feature.PARTITION)
-def test_events_go_to_the_partition_that_is_named(sdk: GoSdk) -> None:
-    """And to no other."""
+def test_events_are_stored_in_the_named_partition(sdk: GoSdk) -> None:
+    """No other partition has them."""
     sdk.send("a", partition="1")
 
     filled = [one["id"] for one in sdk.call("describe")["partitions"] if not one["isEmpty"]]
@@ -91,7 +91,7 @@ def test_events_go_to_the_partition_that_is_named(sdk: GoSdk) -> None:
 
 
 @judges(feature=Feature.KEY)
-def test_a_key_keeps_events_together(sdk: GoSdk) -> None:
+def test_events_with_a_key_are_in_one_partition(sdk: GoSdk) -> None:
     """Readers get the key with the event."""
     for number in range(3):
         sdk.send(str(number), key="device-7")
@@ -106,7 +106,7 @@ def test_a_key_keeps_events_together(sdk: GoSdk) -> None:
 
 @judges(feature=Feature.LARGE)
 def test_an_event_larger_than_a_frame_arrives(sdk: GoSdk) -> None:
-    """Several frames in, several frames out."""
+    """It needs several frames in both directions."""
     body = "0123456789" * 50_000
 
     sdk.send(body, "small", partition="0")
@@ -119,8 +119,8 @@ def test_an_event_larger_than_a_frame_arrives(sdk: GoSdk) -> None:
 
 @judges(feature=Feature.PREFETCH)
 @pytest.mark.parametrize("prefetch", [-1, 1, 0], ids=["none", "one", "default"])
-def test_a_reader_does_not_stall_behind_its_prefetch(sdk: GoSdk, prefetch: int) -> None:
-    """The SDK never sends a disposition, so only settled deliveries free its credit: 3 times its own prefetch."""
+def test_reader_is_not_limited_by_its_prefetch(sdk: GoSdk, prefetch: int) -> None:
+    """The SDK never sends a disposition, so only settled deliveries free its credit: it reads 3 times its prefetch."""
     numbers = [str(number) for number in range(3 * _PREFETCH)]
     sdk.send(*numbers, partition="0")
 
@@ -133,8 +133,8 @@ def test_a_reader_does_not_stall_behind_its_prefetch(sdk: GoSdk, prefetch: int) 
     [({}, 0), ({"sequence": 2}, 3), ({"sequence": 2, "inclusive": True}, 2), ({"offset": ""}, 3), ({"timeMs": 0}, 0)],
     ids=["first", "after sequence", "at sequence", "after offset", "at time"],
 )
-def test_a_reader_starts_where_it_asks(sdk: GoSdk, start: dict[str, Any], first: int) -> None:
-    """Beginning, sequence number, offset and time; at or after."""
+def test_reader_starts_at_the_requested_position(sdk: GoSdk, start: dict[str, Any], first: int) -> None:
+    """The position is the beginning, a sequence number, an offset or a time, inclusive or exclusive."""
     sdk.send(*"01234", partition="0")
     third = sdk.receive(5)[2]
     start = {"offset": third["offset"]} if "offset" in start else start
@@ -146,7 +146,7 @@ def test_a_reader_starts_where_it_asks(sdk: GoSdk, start: dict[str, Any], first:
 
 @judges(feature=Feature.LATEST)
 def test_a_reader_starts_at_the_end_by_default(sdk: GoSdk) -> None:
-    """What was there before does not come."""
+    """Earlier events are not delivered."""
     sdk.send("old", partition="0")
 
     events = sdk.call("receiveLatest")
@@ -155,10 +155,10 @@ def test_a_reader_starts_at_the_end_by_default(sdk: GoSdk) -> None:
 
 
 @judges(feature=Feature.GROUPS)
-def test_a_consumer_group_reads_for_itself(
+def test_consumer_group_reads_independently(
     go: Driver, conformance_node: ConformanceNode, place: HubLocation, sdk: GoSdk
 ) -> None:
-    """By the name that it was given."""
+    """It is used by its name."""
     conformance_node.write_group(place.hub, "audit")
     sdk.send("a", partition="0")
 
@@ -166,8 +166,8 @@ def test_a_consumer_group_reads_for_itself(
 
 
 @judges(feature=Feature.OWNER)
-def test_the_higher_owner_level_reads(sdk: GoSdk) -> None:
-    """The other learns that it has lost the partition."""
+def test_higher_owner_level_reads(sdk: GoSdk) -> None:
+    """The other reader gets the error that it has lost the partition."""
     sdk.send("a", partition="0")
 
     result = sdk.call("contend")
@@ -179,8 +179,8 @@ def test_the_higher_owner_level_reads(sdk: GoSdk) -> None:
 
 
 @judges(feature=Feature.PROPERTIES)
-def test_properties_of_hub_and_partitions(sdk: GoSdk, place: HubLocation) -> None:
-    """In the types of the SDK."""
+def test_properties_of_hub_and_partitions_are_returned(sdk: GoSdk, place: HubLocation) -> None:
+    """They have the types of the SDK."""
     sdk.send("a", "b", partition="0")
 
     hub = sdk.call("describe")
@@ -194,7 +194,7 @@ def test_properties_of_hub_and_partitions(sdk: GoSdk, place: HubLocation) -> Non
 
 
 @judges(feature=Feature.PROCESSOR)
-def test_a_processor_goes_on_from_its_checkpoints(sdk: GoSdk) -> None:
+def test_processor_continues_from_its_checkpoints(sdk: GoSdk) -> None:
     """The second one reads the events that the first has not read."""
     sdk.send("a", "b", partition="0")
 
@@ -205,7 +205,7 @@ def test_a_processor_goes_on_from_its_checkpoints(sdk: GoSdk) -> None:
 
 @judges(feature=Feature.FAIL_OVER)
 def test_two_processors_share_the_partitions(sdk: GoSdk) -> None:
-    """The second takes its part from the first by its owner level."""
+    """The second one takes its share from the first by its owner level."""
     shares = sdk.call("shareHub", count=2)
 
     assert shares == [1, 1]
@@ -220,10 +220,10 @@ def test_two_processors_share_the_partitions(sdk: GoSdk) -> None:
     [("sendBatch", {"events": [{"body": "a"}]}), ("receive", {"partition": "0", "count": 1}), ("describe", {})],
     ids=["sender", "reader", "properties"],
 )
-def test_a_hub_that_is_not_there(
+def test_unknown_hub_is_refused(
     go: Driver, conformance_node: ConformanceNode, transport: Transport, name: str, arguments: dict[str, Any]
 ) -> None:
-    """Senders, readers and questions are refused with the same condition."""
+    """Senders, readers and requests for properties get the same condition."""
     nowhere = GoSdk(go, conformance_node.place(transport, "nowhere"), conformance_node.node.ca_file)
 
     with pytest.raises(ClientError) as refusal:
@@ -233,7 +233,7 @@ def test_a_hub_that_is_not_there(
 
 
 @judges(feature=Feature.REFUSALS)
-def test_a_right_that_is_missing(go: Driver, conformance_node: ConformanceNode, place: HubLocation) -> None:
+def test_missing_right_is_refused(go: Driver, conformance_node: ConformanceNode, place: HubLocation) -> None:
     """A reader may not send."""
     limited = GoSdk(
         go,
@@ -249,7 +249,7 @@ def test_a_right_that_is_missing(go: Driver, conformance_node: ConformanceNode, 
 
 @judges(feature=Feature.REFUSALS)
 def test_an_event_too_large_for_a_batch_is_refused_by_the_client(sdk: GoSdk) -> None:
-    """By the limit that the link announces."""
+    """The limit is the one that the link announces."""
     with pytest.raises(ClientError) as refusal:
         sdk.send("x" * (1 << 20))
 

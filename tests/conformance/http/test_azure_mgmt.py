@@ -31,7 +31,7 @@ GROUP = "any-group"
 
 
 class AdminCredential:
-    """The administrator's token in the SDK's clothes."""
+    """The administrator's token as a credential of the SDK."""
 
     def __init__(self, token: str) -> None:
         self._token = token
@@ -57,7 +57,7 @@ def arm(node: Node) -> Iterator[EventHubManagementClient]:
 
 
 def test_namespaces_are_created_changed_listed_and_deleted(arm: EventHubManagementClient) -> None:
-    """Long-running in the SDK, done at once by us."""
+    """The SDK treats these operations as long-running; the node completes them at once."""
     wish = EHNamespace(location="here", tags={"a": "b"}, sku=Sku(name="Standard", tier="Standard", capacity=2))
 
     made = arm.namespaces.begin_create_or_update(GROUP, "judge-ns", wish).result()
@@ -78,7 +78,7 @@ def test_namespaces_are_created_changed_listed_and_deleted(arm: EventHubManageme
 
 
 def test_hubs_are_created_changed_listed_and_deleted(node: Node, arm: EventHubManagementClient) -> None:
-    """With retention, status and times that parse."""
+    """Retention, status and times are decoded by the SDK."""
     place = (GROUP, node.namespace)
     retention = RetentionDescription(cleanup_policy="Delete", retention_time_in_hours=30)
 
@@ -101,7 +101,7 @@ def test_hubs_are_created_changed_listed_and_deleted(node: Node, arm: EventHubMa
 
 
 def test_groups_are_created_changed_listed_and_deleted(node: Node, arm: EventHubManagementClient) -> None:
-    """With their metadata; $Default is always there."""
+    """They have metadata; $Default always exists."""
     place = (GROUP, node.namespace, "orders")
 
     made = arm.consumer_groups.create_or_update(*place, "mine", ConsumerGroup(user_metadata="one"))
@@ -118,7 +118,7 @@ def test_groups_are_created_changed_listed_and_deleted(node: Node, arm: EventHub
 
 
 def test_rules_of_namespaces_and_hubs_and_their_keys(node: Node, arm: EventHubManagementClient) -> None:
-    """Create, read, list, keys, regenerate, delete; on both levels."""
+    """Rules are created, read, listed and deleted, and keys are listed and regenerated, on both levels."""
     namespace, hub = (GROUP, node.namespace), (GROUP, node.namespace, "orders")
     rule = AuthorizationRule(rights=["Send", "Listen"])
 
@@ -144,7 +144,7 @@ def test_the_keys_of_a_hub_work_unchanged_in_the_data_sdk(node: Node, arm: Event
     arm.event_hubs.create_or_update_authorization_rule(*hub, "device", AuthorizationRule(rights=["Send"]))
 
     text = arm.event_hubs.list_keys(*hub, "device").primary_connection_string
-    # The SDK takes the port of a TLS endpoint from here and from nowhere else.
+    # The SDK accepts the port of a TLS endpoint only here.
     options = {"custom_endpoint_address": f"https://{node.amqps}", "connection_verify": node.ca_file}
     with EventHubProducerClient.from_connection_string(text, **options) as producer:
         producer.send_batch([EventData(b"from the SDK")])
@@ -153,8 +153,8 @@ def test_the_keys_of_a_hub_work_unchanged_in_the_data_sdk(node: Node, arm: Event
     assert info["eventhub_name"] == "orders"
 
 
-def test_network_rules(node: Node, arm: EventHubManagementClient) -> None:
-    """Read, replaced, listed."""
+def test_network_rules_are_read_replaced_and_listed(node: Node, arm: EventHubManagementClient) -> None:
+    """The SDK's models are used."""
     place = (GROUP, node.namespace)
     wish = NetworkRuleSet(default_action="Allow", ip_rules=[NWRuleSetIpRules(ip_mask="10.1.0.0/16", action="Allow")])
 
@@ -165,8 +165,8 @@ def test_network_rules(node: Node, arm: EventHubManagementClient) -> None:
     assert (read.default_action, read.name) == ("Allow", "default")
 
 
-def test_pairing_and_failover(arm: EventHubManagementClient) -> None:
-    """The alias moves; both namespaces are of this node."""
+def test_pairing_and_failover_move_the_alias(arm: EventHubManagementClient) -> None:
+    """Both namespaces are on this node."""
     for name in ("first-ns", "other-ns"):
         arm.namespaces.begin_create_or_update(GROUP, name, EHNamespace(location="here")).result()
     arm.event_hubs.create_or_update(GROUP, "first-ns", "shared", Eventhub(partition_count=1))
@@ -182,7 +182,7 @@ def test_pairing_and_failover(arm: EventHubManagementClient) -> None:
     assert (made.role, copied, after.role) == ("Primary", ["shared"], "PrimaryNotReplicating")
 
 
-def test_a_refusal_is_the_sdks_exception(node: Node, arm: EventHubManagementClient) -> None:
+def test_refusal_is_an_exception_of_the_sdk(node: Node, arm: EventHubManagementClient) -> None:
     """Code and message are parsed from ARM's envelope."""
     with pytest.raises(HttpResponseError) as refusal:
         arm.event_hubs.create_or_update(GROUP, node.namespace, "orders", Eventhub(partition_count=1))
@@ -193,8 +193,8 @@ def test_a_refusal_is_the_sdks_exception(node: Node, arm: EventHubManagementClie
     assert "SubCode=40000" in refusal.value.error.message
 
 
-def test_lists_on_the_way(node: Node, arm: EventHubManagementClient) -> None:
-    """Operations and the resources that a node never has."""
+def test_other_lists_are_answered(node: Node, arm: EventHubManagementClient) -> None:
+    """These are operations, and resources that a node never has."""
     place = (GROUP, node.namespace)
 
     assert any(operation.name for operation in arm.operations.list())

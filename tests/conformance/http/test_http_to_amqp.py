@@ -1,4 +1,4 @@
-"""What is published over HTTPS, as an unmodified AMQP client reads it (checks 23 to 29 of service 11)."""
+"""Events that were published over HTTPS, as an unmodified AMQP client reads them (checks 23 to 29 of service 11)."""
 
 import json
 import ssl
@@ -12,8 +12,8 @@ from azure.eventhub import EventData, TransportType
 from conformance.amqp.azure_clients import Received, a_consumer, a_producer
 from conformance.conformance_node import Transport
 from conformance.matrix import Feature, Name
-from hubmere.model.connection_string import ConnectionString
-from hubmere.model.sas import make_token
+from hubmere.model.security.connection_string import ConnectionString
+from hubmere.model.security.sas import make_token
 from hubmere.testing import Node
 
 judges = pytest.mark.judges
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.foreign
 
 @pytest.fixture
 def http(node: Node) -> Iterator[httpx.Client]:
-    """An HTTPS client that trusts the node's CA and carries a SAS token."""
+    """An HTTPS client that trusts the node's CA and sends a SAS token."""
     parts = ConnectionString.parse(node.connection_string)
     assert parts.key_name is not None
     assert parts.key is not None
@@ -36,7 +36,7 @@ def http(node: Node) -> Iterator[httpx.Client]:
 
 @pytest.fixture
 def hub(http: httpx.Client, request: pytest.FixtureRequest) -> str:
-    """A hub of two partitions for this test alone."""
+    """A hub of two partitions for one test."""
     name = request.node.name.replace("_", "-")
     description = "<EventHubDescription><PartitionCount>2</PartitionCount></EventHubDescription>"
     http.put(f"/{name}", content=description).raise_for_status()
@@ -44,7 +44,7 @@ def hub(http: httpx.Client, request: pytest.FixtureRequest) -> str:
 
 
 def test_an_amqp_reader_gets_what_was_posted(node: Node, http: httpx.Client, hub: str) -> None:
-    """Bodies, typed properties, batches, publishers: one reader, one look."""
+    """One reader checks bodies, typed properties, batches and publishers."""
     key = {"BrokerProperties": '{"PartitionKey":"k"}'}
     batch = [{"Body": "one", "UserProperties": {"x": 1}}, {"Body": "two"}]
     batch_type = {"Content-Type": "application/vnd.microsoft.servicebus.json"}
@@ -69,8 +69,8 @@ def test_an_amqp_reader_gets_what_was_posted(node: Node, http: httpx.Client, hub
     assert events["published"].partition_key == b"dev-01"
 
 
-def test_a_key_lands_in_one_partition_over_http_and_amqp(node: Node, http: httpx.Client, hub: str) -> None:
-    """27: the same hash for both."""
+def test_key_selects_the_same_partition_over_http_and_amqp(node: Node, http: httpx.Client, hub: str) -> None:
+    """27: both use the same hash."""
     with a_producer(node.emulator_connection_string, hub) as producer:
         for index in range(8):
             batch = producer.create_batch(partition_key=f"key-{index}")

@@ -1,4 +1,4 @@
-"""What the manual says about HTTP is true."""
+"""The manual describes HTTP correctly."""
 
 import os
 import re
@@ -8,16 +8,16 @@ from pathlib import Path
 
 from hubmere.endpoints.http.arm.openapi import openapi_path
 from hubmere.endpoints.http.server.routes import ALL
-from hubmere.model.connection_string import ConnectionString
-from hubmere.model.sas import make_token
+from hubmere.model.security.connection_string import ConnectionString
+from hubmere.model.security.sas import make_token
 from hubmere.testing import Node
 
 DOCS = Path(__file__).parents[3] / "docs"
 _ARM_BASE = "/subscriptions/{subscription}/resourceGroups/{resourceGroup}/providers/Microsoft.EventHub"
 
 
-def test_every_path_is_in_the_reference() -> None:
-    """A path without a line there would be a secret."""
+def test_every_path_is_in_the_reference_page() -> None:
+    """A path without a line there would be undocumented."""
     text = (DOCS / "reference" / "http.md").read_text(encoding="utf-8")
 
     missing = [
@@ -29,8 +29,8 @@ def test_every_path_is_in_the_reference() -> None:
     assert missing == []
 
 
-def test_the_reference_names_no_path_that_is_not_there() -> None:
-    """Lines go when their paths go."""
+def test_reference_page_has_no_path_that_does_not_exist() -> None:
+    """A line is deleted with its path."""
     text = (DOCS / "reference" / "http.md").read_text(encoding="utf-8")
     routed = {(method, openapi_path(pattern)) for pattern, handlers in ALL.items() for method in handlers}
 
@@ -40,8 +40,8 @@ def test_the_reference_names_no_path_that_is_not_there() -> None:
     assert all(path.endswith("/messages") and method == "POST" for method, path in extra)
 
 
-def test_the_example_of_the_how_to_runs(node: Node) -> None:
-    """Copied from the page and run unchanged."""
+def test_example_of_the_how_to_page_runs(node: Node) -> None:
+    """It is copied from the page and run unchanged."""
     page = (DOCS / "how-to" / "publish-over-https.md").read_text(encoding="utf-8")
     code = re.search(r"```python\n(.*?)```", page, re.DOTALL)
     assert code is not None

@@ -1,4 +1,4 @@
-"""Schemathesis over the served description: no server error, and no answer that the description does not declare."""
+"""Schemathesis with the served OpenAPI document: there is no server error, and no undeclared answer."""
 
 import json
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
 from hubmere.endpoints.http.server.routes import SURFACE
 from hubmere.testing import Node
 
-# Examples of each operation: enough to meet the refusals, few enough for half a minute.
+# Examples of each operation: enough to reach the refusals, few enough for half a minute.
 EXAMPLES = 6
 
 pytestmark = pytest.mark.foreign
@@ -28,13 +28,13 @@ pytestmark = pytest.mark.foreign
 
 @schemathesis.serializer("application/vnd.microsoft.servicebus.json")  # type: ignore[untyped-decorator]
 def _batch(_context: Any, value: Any) -> bytes:
-    """A batch of events is JSON under a name of its own."""
+    """A batch of events is JSON with its own content type."""
     return json.dumps(value).encode()
 
 
 @schemathesis.serializer("application/atom+xml")  # type: ignore[untyped-decorator]
 def _entry(_context: Any, value: Any) -> bytes:
-    """Descriptions are sent as the text that was made up."""
+    """Descriptions are sent as generated text."""
     return str(value).encode("utf-8", "replace")
 
 
@@ -57,7 +57,7 @@ def session() -> Iterator[requests.Session]:
 
 
 def _known_names(names: dict[str, Any] | None, node: Node) -> dict[str, Any] | None:
-    """Half of the paths name what exists, so that more than "not found" is met."""
+    """Half of the paths name existing entities, so that not every answer is "not found"."""
     known = {"hub": "orders", "namespace": node.namespace, "group": "$Default", "partition": "0"}
     if not names:
         return names
@@ -71,8 +71,8 @@ def _known_names(names: dict[str, Any] | None, node: Node) -> dict[str, Any] | N
     derandomize=True,
     suppress_health_check=list(HealthCheck),
 )
-def test_every_answer_is_a_declared_one(case: Any, node: Node, session: requests.Session) -> None:
-    """Whatever is sent, with the administrator's rights."""
+def test_every_answer_is_declared(case: Any, node: Node, session: requests.Session) -> None:
+    """Requests are random and have the administrator's rights."""
     case.path_parameters = _known_names(case.path_parameters, node)
 
     case.call_and_validate(
@@ -83,6 +83,6 @@ def test_every_answer_is_a_declared_one(case: Any, node: Node, session: requests
     )
 
 
-def test_the_served_description_is_the_one_that_was_judged(node: Node) -> None:
-    """The node serves what these tests were made from."""
+def test_served_document_is_the_tested_one(node: Node) -> None:
+    """The node serves the document that these tests use."""
     assert httpx.get(f"{node.http}/openapi.json").json() == SURFACE.document()

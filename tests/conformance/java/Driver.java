@@ -44,8 +44,8 @@ public final class Driver {
     private static final ObjectMapper JSON = new ObjectMapper();
     // The SDK tries three times, up to a minute each: a test that fails should do so sooner.
     private static final AmqpRetryOptions QUICK = new AmqpRetryOptions()
-        .setMaxRetries(1).setDelay(Duration.ofMillis(50)).setTryTimeout(Duration.ofSeconds(10));
-    private static final Duration WAIT = Duration.ofSeconds(15);
+        .setMaxRetries(1).setDelay(Duration.ofMillis(50)).setTryTimeout(Duration.ofSeconds(60));
+    private static final Duration WAIT = Duration.ofSeconds(120);
 
     @FunctionalInterface
     private interface Operation {
@@ -290,7 +290,7 @@ public final class Driver {
             .processError(failure -> System.err.println(failure.getThrowable()))
             .buildEventProcessorClient();
         processor.start();
-        done.await(20, TimeUnit.SECONDS);
+        done.await(WAIT.toSeconds(), TimeUnit.SECONDS);
         processor.stop();
         return List.copyOf(bodies);
     }

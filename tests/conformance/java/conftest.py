@@ -1,4 +1,4 @@
-"""The Java virtual machine with the clients under test: compiled once, one process for all tests."""
+"""The Java program with the clients under test: compiled once, one process for all tests."""
 
 import subprocess
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ TRANSPORTS = [pytest.param(transport, marks=pytest.mark.judges(transport=transpo
 
 @pytest.fixture(scope="session")
 def java(conformance_node: ConformanceNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
-    """Carries out operations of the program beside this file."""
+    """Runs operations of the program beside this file."""
     try:
         command = build_java(tmp_path_factory.mktemp("java"), conformance_node.node.ca_file)
     except NotInstalled as reason:
@@ -28,7 +28,7 @@ def java(conformance_node: ConformanceNode, tmp_path_factory: pytest.TempPathFac
 
 
 def build_java(folder: Path, ca_file: str) -> list[str]:
-    """Compile the program into a folder; the command that runs it and trusts an authority."""
+    """Compile the program into a folder; returns the command that runs it with a trusted CA."""
     jars = f"{java_clients()}/*"
     _run(java_tool("javac"), "-nowarn", "-d", str(folder), "-cp", jars, *map(str, _HERE.glob("*.java")))
     trusted = make_trust_store(folder, ca_file)
@@ -36,7 +36,7 @@ def build_java(folder: Path, ca_file: str) -> list[str]:
 
 
 def _flags(trusted: Path) -> list[str]:
-    """The CA to trust, and what makes a short-lived virtual machine start and end soon."""
+    """The CA to trust, and options for a short-lived JVM."""
     return [
         f"-Djavax.net.ssl.trustStore={trusted}",
         f"-Djavax.net.ssl.trustStorePassword={TRUST_PASSWORD}",
@@ -60,5 +60,5 @@ def transport(request: pytest.FixtureRequest) -> Transport:
 
 @pytest.fixture
 def place(conformance_node: ConformanceNode, transport: Transport) -> HubLocation:
-    """A fresh hub with two partitions, over each transport in turn."""
+    """A new hub with two partitions, over each transport in turn."""
     return conformance_node.place(transport, conformance_node.new_hub())

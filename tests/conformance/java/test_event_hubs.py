@@ -24,7 +24,7 @@ def bodies(events: list[dict[str, Any]]) -> list[str]:
 
 @judges(feature=Feature.BATCHES)
 def test_a_batch_arrives_as_it_was_sent(java: Driver, place: HubLocation) -> None:
-    """Body, properties and the annotations of the service."""
+    """It has the body, the properties and the annotations of the service."""
     sent = call(java, "sendBatch", place, bodies=["a", "b"], partition="1")
     first, second = call(java, "receive", place, partition="1", count=2)
 
@@ -47,8 +47,8 @@ def test_single_events_arrive_in_order(java: Driver, place: HubLocation) -> None
 
 
 @judges(feature=Feature.KEY)
-def test_a_key_keeps_events_together(java: Driver, place: HubLocation) -> None:
-    """And readers get the key."""
+def test_events_with_a_key_are_in_one_partition(java: Driver, place: HubLocation) -> None:
+    """Readers get the key."""
     for number in range(3):
         call(java, "sendBatch", place, bodies=[str(number)], key="device-7")
 
@@ -62,7 +62,7 @@ def test_a_key_keeps_events_together(java: Driver, place: HubLocation) -> None:
 
 @judges(feature=Feature.LARGE)
 def test_an_event_larger_than_a_frame_arrives(java: Driver, place: HubLocation) -> None:
-    """Several frames in, several frames out."""
+    """It needs several frames in both directions."""
     body = "0123456789" * 50_000
 
     call(java, "sendBatch", place, bodies=[body, "small"], partition="0")
@@ -71,8 +71,8 @@ def test_an_event_larger_than_a_frame_arrives(java: Driver, place: HubLocation) 
 
 
 @judges(feature=Feature.BUFFERED)
-def test_the_buffered_producer_delivers_everything(java: Driver, place: HubLocation) -> None:
-    """To whatever partition."""
+def test_buffered_producer_delivers_everything(java: Driver, place: HubLocation) -> None:
+    """The partition does not matter."""
     sent = call(java, "sendBuffered", place, count=50)
 
     partitions = call(java, "describe", place)["partitions"]
@@ -87,8 +87,10 @@ def test_the_buffered_producer_delivers_everything(java: Driver, place: HubLocat
     [({}, 0), ({"sequence": 2}, 3), ({"sequence": 2, "inclusive": True}, 2), ({"offset": ""}, 3), ({"timeMs": 0}, 0)],
     ids=["first", "after sequence", "at sequence", "after offset", "at time"],
 )
-def test_a_consumer_starts_where_it_asks(java: Driver, place: HubLocation, start: dict[str, Any], first: int) -> None:
-    """Beginning, sequence number, offset and time; at or after."""
+def test_consumer_starts_at_the_requested_position(
+    java: Driver, place: HubLocation, start: dict[str, Any], first: int
+) -> None:
+    """The position is the beginning, a sequence number, an offset or a time, inclusive or exclusive."""
     call(java, "sendBatch", place, bodies=list("01234"), partition="0")
     third = call(java, "receive", place, partition="0", count=5)[2]
     start = {"offset": third["offset"]} if "offset" in start else start
@@ -100,8 +102,8 @@ def test_a_consumer_starts_where_it_asks(java: Driver, place: HubLocation, start
 
 @judges(feature=Feature.PREFETCH)
 @pytest.mark.parametrize("prefetch", [1, 8000])
-def test_everything_comes_whatever_is_prefetched(java: Driver, place: HubLocation, prefetch: int) -> None:
-    """Little credit costs time, never events."""
+def test_all_events_are_received_with_any_prefetch(java: Driver, place: HubLocation, prefetch: int) -> None:
+    """Little credit makes it slower, but no event is lost."""
     numbers = [str(number) for number in range(20)]
     call(java, "sendBatch", place, bodies=numbers, partition="0")
 
@@ -111,8 +113,8 @@ def test_everything_comes_whatever_is_prefetched(java: Driver, place: HubLocatio
 
 
 @judges(feature=Feature.LAST_ENQUEUED)
-def test_last_enqueued_information_comes_with_events(java: Driver, place: HubLocation) -> None:
-    """For lag, without asking."""
+def test_last_enqueued_information_is_sent_with_events(java: Driver, place: HubLocation) -> None:
+    """A program computes its lag from it without a request."""
     call(java, "sendBatch", place, bodies=list("abc"), partition="0")
 
     received = call(java, "receive", place, partition="0", count=3)
@@ -121,8 +123,8 @@ def test_last_enqueued_information_comes_with_events(java: Driver, place: HubLoc
 
 
 @judges(feature=Feature.OWNER)
-def test_the_higher_owner_level_reads(java: Driver, place: HubLocation) -> None:
-    """The other gets the error that its link was stolen."""
+def test_higher_owner_level_reads(java: Driver, place: HubLocation) -> None:
+    """The other reader gets the error that its link was stolen."""
     call(java, "sendBatch", place, bodies=["a"], partition="0")
 
     result = call(java, "contend", place)
@@ -131,8 +133,8 @@ def test_the_higher_owner_level_reads(java: Driver, place: HubLocation) -> None:
 
 
 @judges(feature=Feature.PROPERTIES)
-def test_properties_of_hub_and_partitions(java: Driver, place: HubLocation) -> None:
-    """As the SDK's own types have them."""
+def test_properties_of_hub_and_partitions_are_returned(java: Driver, place: HubLocation) -> None:
+    """They have the types of the SDK."""
     call(java, "sendBatch", place, bodies=["a", "b"], partition="0")
 
     result = call(java, "describe", place)
@@ -145,7 +147,7 @@ def test_properties_of_hub_and_partitions(java: Driver, place: HubLocation) -> N
 
 
 @judges(feature=Feature.PROCESSOR)
-def test_a_processor_goes_on_from_its_checkpoints(java: Driver, place: HubLocation) -> None:
+def test_processor_continues_from_its_checkpoints(java: Driver, place: HubLocation) -> None:
     """The second reads the events that the first has not read; repeats are allowed with at-least-once delivery."""
     call(java, "sendBatch", place, bodies=["a", "b"], partition="0")
 
@@ -159,10 +161,10 @@ def test_a_processor_goes_on_from_its_checkpoints(java: Driver, place: HubLocati
     ("name", "arguments"),
     [("sendBatch", {"bodies": ["a"]}), ("receive", {"partition": "0", "count": 1}), ("describe", {})],
 )
-def test_a_hub_that_is_not_there(
+def test_unknown_hub_is_refused(
     java: Driver, conformance_node: ConformanceNode, transport: Transport, name: str, arguments: dict[str, Any]
 ) -> None:
-    """To senders, readers and who asks."""
+    """This holds for senders, readers and requests for properties."""
     with pytest.raises(ClientError) as result:
         call(java, name, conformance_node.place(transport, "nowhere"), **arguments)
 
@@ -170,7 +172,7 @@ def test_a_hub_that_is_not_there(
 
 
 @judges(feature=Feature.REFUSALS)
-def test_a_right_that_is_missing(java: Driver, conformance_node: ConformanceNode, place: HubLocation) -> None:
+def test_missing_right_is_refused(java: Driver, conformance_node: ConformanceNode, place: HubLocation) -> None:
     """A reader may not send."""
     limited = conformance_node.place(place.transport, place.hub, conformance_node.new_key("Listen"))
 

@@ -1,4 +1,4 @@
-"""Node.js with the clients under test: one process for all tests, and the places where they find hubs."""
+"""Node.js with the clients under test: one process for all tests, and the addresses of hubs."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,12 +15,12 @@ TRANSPORTS = [pytest.param(transport, marks=pytest.mark.judges(transport=transpo
 
 @pytest.fixture(scope="session")
 def js(conformance_node: ConformanceNode) -> Iterator[Driver]:
-    """Carries out operations of the programs beside this file."""
+    """Runs operations of the programs beside this file."""
     try:
         command, environment = [node(), str(PROGRAM)], {"HUBMERE_JS_CLIENTS": str(js_clients())}
     except NotInstalled as reason:
         pytest.skip(str(reason))
-    # How users of Node.js trust a private CA.
+    # Users of Node.js trust a private CA in this way.
     with Driver(command, {**environment, "NODE_EXTRA_CA_CERTS": conformance_node.node.ca_file}) as driver:
         yield driver
 
@@ -33,5 +33,5 @@ def transport(request: pytest.FixtureRequest) -> Transport:
 
 @pytest.fixture
 def place(conformance_node: ConformanceNode, transport: Transport) -> HubLocation:
-    """A fresh hub with two partitions, over each transport in turn."""
+    """A new hub with two partitions, over each transport in turn."""
     return conformance_node.place(transport, conformance_node.new_hub())

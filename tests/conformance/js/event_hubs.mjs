@@ -5,8 +5,8 @@ import { eventHubs, WebSocket } from "./clients.mjs";
 const { EventHubBufferedProducerClient, EventHubConsumerClient, EventHubProducerClient } = eventHubs;
 
 // The SDK tries three times, up to a minute each: a test that fails should do so sooner.
-const QUICK = { maxRetries: 1, retryDelayInMs: 50, timeoutInMs: 10_000 };
-const WAIT_MS = 15_000;
+const QUICK = { maxRetries: 1, retryDelayInMs: 50, timeoutInMs: 60_000 };
+const WAIT_MS = 120_000;
 
 function options({ webSocket }, more = {}) {
   const transport = webSocket ? { webSocketOptions: { webSocket: WebSocket } } : {};

@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 
 import { kafkajs } from "./clients.mjs";
 
-const WAIT_MS = 20_000;
+const WAIT_MS = 120_000;
 
 function connect({ broker, ca, user, password }) {
   return new kafkajs.Kafka({

@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 
 import { rhea, WebSocket } from "./clients.mjs";
 
-const WAIT_MS = 15_000;
+const WAIT_MS = 120_000;
 
 function settings({ host, port, user, password, ca, webSocket }) {
   const login = { host, port, username: user, password, reconnect: false };

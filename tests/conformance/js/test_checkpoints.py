@@ -11,7 +11,7 @@ pytestmark = pytest.mark.foreign
 
 
 def test_a_processor_continues_from_its_checkpoints(js: Driver, conformance_node: ConformanceNode) -> None:
-    """The second run reads only what came after the first; ownership and checkpoints are blobs of the node."""
+    """The second run reads only events after the first; ownership and checkpoints are blobs on the node."""
     place = conformance_node.place(Transport.PLAIN, conformance_node.new_hub(1))
     container = f"checkpoints-{uuid.uuid4().hex}"
     arguments = {

@@ -28,7 +28,7 @@ def bodies(events: list[dict[str, Any]]) -> list[Any]:
 
 @judges(feature=Feature.BATCHES)
 def test_a_batch_arrives_as_it_was_sent(js: Driver, place: HubLocation) -> None:
-    """Body, properties and the annotations of the service."""
+    """It has the body, the properties and the annotations of the service."""
     event = {
         "body": {"temperature": 21.5},
         "properties": {"text": "größe", "number": 7, "yes": True},
@@ -48,7 +48,7 @@ def test_a_batch_arrives_as_it_was_sent(js: Driver, place: HubLocation) -> None:
 
 
 @judges(feature=Feature.BATCHES)
-def test_a_batch_takes_events_up_to_the_limit(js: Driver, place: HubLocation) -> None:
+def test_batch_is_accepted_up_to_the_size_limit(js: Driver, place: HubLocation) -> None:
     """The link accepts the size that it announces."""
     events = [{"body": "x" * 10_000}] * 120
 
@@ -61,7 +61,7 @@ def test_a_batch_takes_events_up_to_the_limit(js: Driver, place: HubLocation) ->
 
 @judges(feature=Feature.SINGLES)
 def test_single_events_arrive_in_order(js: Driver, place: HubLocation) -> None:
-    """More of them in flight than the link has credit for at once."""
+    """More events are in flight than the link has credit."""
     numbers = list(range(350))
 
     call(js, "sendSingles", place, events=[{"body": number} for number in numbers], target={"partitionId": "0"})
@@ -71,8 +71,8 @@ def test_single_events_arrive_in_order(js: Driver, place: HubLocation) -> None:
 
 
 @judges(feature=Feature.KEY)
-def test_a_key_keeps_events_together(js: Driver, place: HubLocation) -> None:
-    """And readers get the key."""
+def test_events_with_a_key_are_in_one_partition(js: Driver, place: HubLocation) -> None:
+    """Readers get the key."""
     for number in range(3):
         send(js, place, number, partitionKey="device-7")
 
@@ -84,8 +84,8 @@ def test_a_key_keeps_events_together(js: Driver, place: HubLocation) -> None:
 
 
 @judges(feature=Feature.PARTITION)
-def test_a_partition_gets_what_is_sent_to_it(js: Driver, place: HubLocation) -> None:
-    """And no other."""
+def test_events_are_stored_in_the_named_partition(js: Driver, place: HubLocation) -> None:
+    """No other partition has them."""
     send(js, place, "zero", partitionId="0")
     send(js, place, "one", partitionId="1")
 
@@ -96,7 +96,7 @@ def test_a_partition_gets_what_is_sent_to_it(js: Driver, place: HubLocation) -> 
 
 @judges(feature=Feature.LARGE)
 def test_an_event_larger_than_a_frame_arrives(js: Driver, place: HubLocation) -> None:
-    """Several frames in, several frames out, and the link continues."""
+    """It needs several frames in both directions, and the link continues."""
     body = "0123456789" * 70_000
 
     send(js, place, body, "small", partitionId="0")
@@ -112,8 +112,8 @@ def test_an_event_larger_than_a_frame_arrives(js: Driver, place: HubLocation) ->
         pytest.param(True, marks=judges(feature=Feature.IDEMPOTENT)),
     ],
 )
-def test_the_buffered_producer_delivers_everything(js: Driver, place: HubLocation, idempotent: bool) -> None:
-    """Once each, with and without idempotence."""
+def test_buffered_producer_delivers_everything(js: Driver, place: HubLocation, idempotent: bool) -> None:
+    """Each event is delivered once, with and without idempotence."""
     sent = call(js, "sendBuffered", place, count=100, idempotent=idempotent)
 
     received = call(js, "receive", place, count=100)
@@ -123,8 +123,8 @@ def test_the_buffered_producer_delivers_everything(js: Driver, place: HubLocatio
 
 
 @judges(feature=Feature.IDEMPOTENT)
-def test_an_idempotent_producer_goes_on_from_its_state(js: Driver, place: HubLocation) -> None:
-    """A new owner of the state counts from where the old one was."""
+def test_idempotent_producer_continues_from_its_state(js: Driver, place: HubLocation) -> None:
+    """A new producer with the state of an old one continues its sequence numbers."""
     first = call(js, "sendIdempotent", place, state={}, bodies=["a", "b"])
     state = {
         "producerGroupId": first["producerGroupId"],
@@ -140,8 +140,8 @@ def test_an_idempotent_producer_goes_on_from_its_state(js: Driver, place: HubLoc
 
 
 @judges(feature=Feature.IDEMPOTENT)
-def test_a_send_that_is_repeated_after_a_lost_connection_is_stored_once(js: Driver, place: HubLocation) -> None:
-    """What the client resends after it reconnects carries the numbers that the node has seen."""
+def test_repeated_send_after_a_lost_connection_is_stored_once(js: Driver, place: HubLocation) -> None:
+    """The repeated events have sequence numbers that the node has stored."""
     last = call(js, "sendIdempotentThroughDisconnect", place)
 
     received = call(js, "receive", place, partition="0", count=3)
@@ -163,8 +163,10 @@ def test_a_send_that_is_repeated_after_a_lost_connection_is_stored_once(js: Driv
     ],
     ids=["first", "after sequence", "at sequence", "after offset", "at offset", "at time"],
 )
-def test_a_consumer_starts_where_it_asks(js: Driver, place: HubLocation, start: dict[str, Any], first: int) -> None:
-    """Beginning, sequence number, offset and time; at or after."""
+def test_consumer_starts_at_the_requested_position(
+    js: Driver, place: HubLocation, start: dict[str, Any], first: int
+) -> None:
+    """The position is the beginning, a sequence number, an offset or a time, inclusive or exclusive."""
     send(js, place, *"01234", partitionId="0")
     events = call(js, "receive", place, partition="0", count=5)
     known = {"of the third": events[2]["offset"], "of the first": events[0]["enqueuedMs"] - 1}
@@ -176,8 +178,8 @@ def test_a_consumer_starts_where_it_asks(js: Driver, place: HubLocation, start: 
 
 
 @judges(feature=Feature.LATEST)
-def test_latest_is_what_comes_from_now_on(js: Driver, place: HubLocation) -> None:
-    """What was there before is not read."""
+def test_latest_reads_only_new_events(js: Driver, place: HubLocation) -> None:
+    """Earlier events are not delivered."""
     send(js, place, "old", partitionId="0")
 
     received = call(js, "receiveLatest", place)
@@ -188,8 +190,8 @@ def test_latest_is_what_comes_from_now_on(js: Driver, place: HubLocation) -> Non
 
 @judges(feature=Feature.PREFETCH)
 @pytest.mark.parametrize(("prefetch", "batch"), [(1, 1), (10, 3), (1000, 100)])
-def test_everything_comes_whatever_is_prefetched(js: Driver, place: HubLocation, prefetch: int, batch: int) -> None:
-    """Little credit costs time, never events."""
+def test_all_events_are_received_with_any_prefetch(js: Driver, place: HubLocation, prefetch: int, batch: int) -> None:
+    """Little credit makes it slower, but no event is lost."""
     send(js, place, *range(30), partitionId="0")
 
     more = {"prefetchCount": prefetch, "maxBatchSize": batch}
@@ -199,8 +201,8 @@ def test_everything_comes_whatever_is_prefetched(js: Driver, place: HubLocation,
 
 
 @judges(feature=Feature.GROUPS)
-def test_groups_are_named_in_any_case(js: Driver, place: HubLocation) -> None:
-    """As in the service."""
+def test_consumer_group_names_are_case_insensitive(js: Driver, place: HubLocation) -> None:
+    """The same holds in the service."""
     send(js, place, "a", partitionId="0")
 
     received = [call(js, "receive", place, group=group, partition="0", count=1) for group in ("$Default", "$default")]
@@ -218,10 +220,10 @@ def test_groups_are_named_in_any_case(js: Driver, place: HubLocation) -> None:
         (None, 1, {"owner": "ReceiverDisconnectedError", "newcomer": None}),
     ],
 )
-def test_the_higher_owner_level_reads(
+def test_higher_owner_level_reads(
     js: Driver, place: HubLocation, owner: int | None, newcomer: int | None, outcome: dict[str, str | None]
 ) -> None:
-    """Who has none gives way to who has one."""
+    """A reader with an owner level displaces one without."""
     send(js, place, "a", partitionId="0")
 
     result = call(js, "contend", place, owner=owner, newcomer=newcomer)
@@ -230,8 +232,8 @@ def test_the_higher_owner_level_reads(
 
 
 @judges(feature=Feature.LAST_ENQUEUED)
-def test_last_enqueued_information_comes_with_events(js: Driver, place: HubLocation) -> None:
-    """For lag, without asking."""
+def test_last_enqueued_information_is_sent_with_events(js: Driver, place: HubLocation) -> None:
+    """A program computes its lag from it without a request."""
     send(js, place, *"abc", partitionId="0")
 
     more = {"trackLastEnqueuedEventProperties": True}
@@ -242,8 +244,8 @@ def test_last_enqueued_information_comes_with_events(js: Driver, place: HubLocat
 
 
 @judges(feature=Feature.PROPERTIES)
-def test_properties_of_hub_and_partitions(js: Driver, place: HubLocation) -> None:
-    """As the SDK's own types have them."""
+def test_properties_of_hub_and_partitions_are_returned(js: Driver, place: HubLocation) -> None:
+    """They have the types of the SDK."""
     send(js, place, "a", "b", partitionId="0")
 
     result = call(js, "describe", place)

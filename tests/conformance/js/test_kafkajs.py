@@ -22,7 +22,7 @@ _EVERY_TRANSPORT = [
 
 
 class KafkaJs:
-    """kafkajs, signed in as for Event Hubs."""
+    """kafkajs with the credentials of Event Hubs."""
 
     def __init__(
         self, js: Driver, conformance_node: ConformanceNode, transport: Transport, password: str | None = None
@@ -51,7 +51,7 @@ class KafkaJs:
         return self.ask(task, given)
 
     def ask(self, task: str, given: Any = None) -> Any:
-        """A task of the admin client that takes something else than named things."""
+        """A task of the admin client whose argument has another form."""
         return self.call("administer", task=task, given=given)
 
     def make_topic(self, topic: str, partitions: int = 2, **configs: str) -> None:
@@ -93,8 +93,8 @@ def in_partition(number: int, *texts: str) -> list[Facts]:
 
 @judges(feature=Feature.CODECS)
 @pytest.mark.parametrize("codec", ["None", "GZIP"])
-def test_events_come_back(kafka_by_transport: KafkaJs, topic: str, group: str, codec: str) -> None:
-    """In its built-in codecs."""
+def test_produced_events_are_read_back(kafka_by_transport: KafkaJs, topic: str, group: str, codec: str) -> None:
+    """They use its built-in codecs."""
     kafka_by_transport.make_topic(topic)
     texts = [f"{number} " * 50 for number in range(50)]
 
@@ -104,8 +104,8 @@ def test_events_come_back(kafka_by_transport: KafkaJs, topic: str, group: str, c
 
 
 @judges(feature=Feature.RECORDS)
-def test_records_come_back_as_they_were_sent(kafka: KafkaJs, topic: str, group: str) -> None:
-    """Key, headers and time; null is not empty."""
+def test_records_are_read_back_unchanged(kafka: KafkaJs, topic: str, group: str) -> None:
+    """Key, headers and time are compared; null differs from empty."""
     kafka.make_topic(topic, message_timestamp_type="CreateTime")
     sent_ms = int(time.time() * 1000) - 5000
     first = {"key": "größe", "value": "x", "headers": {"h": "1", "g": ""}, "partition": 0, "timestamp": str(sent_ms)}
@@ -140,8 +140,8 @@ def test_an_idempotent_producer_numbers_its_events(kafka: KafkaJs, topic: str) -
 
 
 @judges(feature=Feature.POSITIONS)
-def test_a_consumer_starts_where_it_asks(kafka: KafkaJs, topic: str, group: str) -> None:
-    """Offsets by time, and a seek."""
+def test_consumer_starts_at_the_requested_position(kafka: KafkaJs, topic: str, group: str) -> None:
+    """Offsets are found by time, and by a seek."""
     kafka.make_topic(topic, message_timestamp_type="CreateTime")
     start_ms = int(time.time() * 1000) - 60_000
     sent = [{"value": str(n), "partition": 1, "timestamp": str(start_ms + 1000 * n)} for n in range(5)]
@@ -157,7 +157,7 @@ def test_a_consumer_starts_where_it_asks(kafka: KafkaJs, topic: str, group: str)
 
 
 @judges(feature=Feature.COMMITS)
-def test_a_group_goes_on_where_it_was(kafka: KafkaJs, topic: str, group: str) -> None:
+def test_group_continues_at_its_committed_offsets(kafka: KafkaJs, topic: str, group: str) -> None:
     """Offsets are committed when the consumer leaves."""
     kafka.make_topic(topic)
     kafka.produce(topic, *in_partition(0, "a", "b"))
@@ -172,8 +172,8 @@ def test_a_group_goes_on_where_it_was(kafka: KafkaJs, topic: str, group: str) ->
 
 
 @judges(feature=Feature.COMMITS)
-def test_a_group_reads_again_after_its_offset_was_out_of_range(kafka: KafkaJs, topic: str, group: str) -> None:
-    """It commits -2, reads that back, and starts at the beginning; without an effect it does so for ever."""
+def test_group_reads_again_after_its_offset_was_out_of_range(kafka: KafkaJs, topic: str, group: str) -> None:
+    """kafkajs commits -2, fetches it and starts at the beginning; if -2 is not returned, it repeats this for ever."""
     kafka.make_topic(topic, 1)
     kafka.produce(topic, *in_partition(0, "a", "b"))
     kafka.admin("setOffsets", groupId=group, topic=topic, partitions=[{"partition": 0, "offset": "1000"}])
@@ -202,7 +202,7 @@ def test_a_group_shares_its_partitions(kafka_by_transport: KafkaJs, topic: str, 
 
 @judges(feature=Feature.TRANSACTIONS)
 def test_transactions_are_all_or_nothing(kafka: KafkaJs, topic: str, group: str) -> None:
-    """Readers of committed events see committed events only, the others see everything."""
+    """read_committed consumers see only committed events, others see everything."""
     kafka.make_topic(topic)
     steps = [
         {"topic": topic, "messages": in_partition(0, text), "isKept": is_kept}
@@ -216,8 +216,8 @@ def test_transactions_are_all_or_nothing(kafka: KafkaJs, topic: str, group: str)
 
 
 @judges(feature=Feature.EXACTLY_ONCE)
-def test_offsets_travel_in_the_transaction(kafka: KafkaJs, topic: str, group: str) -> None:
-    """Those of an aborted one are as if they had never been."""
+def test_offsets_are_committed_with_the_transaction(kafka: KafkaJs, topic: str, group: str) -> None:
+    """Offsets of an aborted transaction have no effect."""
     kafka.make_topic(topic)
 
     def step(offset: int, *, is_kept: bool) -> Facts:
@@ -235,8 +235,8 @@ def test_offsets_travel_in_the_transaction(kafka: KafkaJs, topic: str, group: st
 
 
 @judges(feature=Feature.TOPICS)
-def test_topics_are_made_described_and_deleted(kafka: KafkaJs, topic: str) -> None:
-    """Names, partitions and their one replica."""
+def test_topics_are_created_described_and_deleted(kafka: KafkaJs, topic: str) -> None:
+    """Names, partitions and their one replica are described."""
     kafka.make_topic(topic, 3)
 
     described = kafka.admin("fetchTopicMetadata", topics=[topic])["topics"][0]
@@ -252,7 +252,7 @@ def test_topics_are_made_described_and_deleted(kafka: KafkaJs, topic: str) -> No
 
 @judges(feature=Feature.CONFIGS)
 def test_configurations_are_read_and_changed(kafka: KafkaJs, topic: str) -> None:
-    """By AlterConfigs, which newer clients have given up."""
+    """AlterConfigs is used, which newer clients no longer have."""
     kafka.make_topic(topic)
     resource = {"type": 2, "name": topic}
     change = resource | {"configEntries": [{"name": "retention.ms", "value": "7200000"}]}
@@ -265,8 +265,8 @@ def test_configurations_are_read_and_changed(kafka: KafkaJs, topic: str) -> None
 
 
 @judges(feature=Feature.GROUP_ADMIN)
-def test_groups_are_listed_moved_and_deleted(kafka: KafkaJs, topic: str, group: str) -> None:
-    """Once their members are gone."""
+def test_groups_are_listed_reset_and_deleted(kafka: KafkaJs, topic: str, group: str) -> None:
+    """They have no members."""
     kafka.make_topic(topic)
     kafka.produce(topic, *in_partition(0, *"abc"))
     kafka.consume(topic, group, 3)
@@ -283,7 +283,7 @@ def test_groups_are_listed_moved_and_deleted(kafka: KafkaJs, topic: str, group: 
 
 @judges(feature=Feature.RECORD_ADMIN)
 def test_records_are_deleted(kafka: KafkaJs, topic: str) -> None:
-    """The start of the partition moves forward."""
+    """The log start offset of the partition moves."""
     kafka.make_topic(topic)
     kafka.produce(topic, *in_partition(0, *"abc"))
 
@@ -307,7 +307,7 @@ def test_a_wrong_key_is_reported(js: Driver, conformance_node: ConformanceNode) 
 
 
 @judges(feature=Feature.REFUSALS)
-def test_a_topic_that_is_there_cannot_be_made(kafka: KafkaJs, topic: str) -> None:
+def test_existing_topic_cannot_be_created(kafka: KafkaJs, topic: str) -> None:
     """kafkajs answers with false."""
     kafka.make_topic(topic)
 

@@ -1,4 +1,4 @@
-"""A program that sleeps for longer than the idle time-out, and what its client does when it wakes up."""
+"""A program that sleeps longer than the idle time-out, and how its client continues."""
 
 import pytest
 
@@ -11,21 +11,21 @@ from endpoints.amqp.raw_client import RawClient
 
 pytestmark = pytest.mark.foreign
 
-# A peer is given up after twice this.
+# A silent peer is closed after twice this time.
 _IDLE_SECONDS = 1.0
 
 
 @pytest.fixture
 def js() -> Driver:
-    """A separate process: it is stopped for a while."""
+    """A separate process, because it is paused."""
     try:
         return Driver([node(), str(PROGRAM)], {"HUBMERE_JS_CLIENTS": str(js_clients())})
     except NotInstalled as reason:
         pytest.skip(str(reason))
 
 
-def test_a_producer_that_slept_past_the_idle_time_out_sends_again(js: Driver) -> None:
-    """By the condition of the close the SDK connects again; by another it would hang and end in an uncaught error."""
+def test_producer_that_slept_past_the_idle_time_out_sends_again(js: Driver) -> None:
+    """Because of the condition of the close the SDK connects again; with another one it would hang."""
     with AmqpNode(idle_timeout_s=_IDLE_SECONDS) as server, js:
         place = {"connection": server.connection_string(), "hub": "orders", "webSocket": False}
         js.call("event_hubs", "sendKept", place=place, body="before")

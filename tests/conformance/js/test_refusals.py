@@ -1,4 +1,4 @@
-"""Refusals in the Azure SDK for JavaScript: each condition of the service as the SDK's own error code."""
+"""Refusals in the Azure SDK for JavaScript: each condition of the service has its own error code."""
 
 from typing import Any
 
@@ -28,24 +28,24 @@ def refused(js: Driver, name: str, place: HubLocation, **arguments: Any) -> Clie
         ("describe", {}),
     ],
 )
-def test_a_hub_that_is_not_there(
+def test_unknown_hub_is_refused(
     js: Driver, conformance_node: ConformanceNode, transport: Transport, name: str, arguments: dict[str, Any]
 ) -> None:
-    """To senders, readers and who asks."""
+    """This holds for senders, readers and requests for properties."""
     place = conformance_node.place(transport, "nowhere")
 
     assert refused(js, name, place, **arguments).code == "MessagingEntityNotFoundError"
 
 
-def test_a_group_that_is_not_there(js: Driver, place: HubLocation) -> None:
-    """The hub is, the group is not."""
+def test_unknown_consumer_group_is_refused(js: Driver, place: HubLocation) -> None:
+    """The hub exists, but not the group."""
     refusal = refused(js, "receive", place, group="nobody", partition="0", count=1)
 
     assert refusal.code == "MessagingEntityNotFoundError"
 
 
-def test_a_wrong_key(js: Driver, conformance_node: ConformanceNode, place: HubLocation) -> None:
-    """The name of the rule is right."""
+def test_wrong_key_is_refused(js: Driver, conformance_node: ConformanceNode, place: HubLocation) -> None:
+    """The name of the rule is correct."""
     name, _ = conformance_node.root
     wrong = conformance_node.place(place.transport, place.hub, (name, "d3Jvbmc="))
 
@@ -58,10 +58,10 @@ def test_a_wrong_key(js: Driver, conformance_node: ConformanceNode, place: HubLo
     ("right", "name", "arguments"),
     [("Listen", "sendBatch", {"events": _EVENT}), ("Send", "receive", {"partition": "0", "count": 1})],
 )
-def test_a_right_that_is_missing(
+def test_missing_right_is_refused(
     js: Driver, conformance_node: ConformanceNode, place: HubLocation, right: str, name: str, arguments: dict[str, Any]
 ) -> None:
-    """A reader may not send, a sender may not read; the text says which right is needed."""
+    """A reader may not send, and a sender may not read; the text names the missing right."""
     limited = conformance_node.place(place.transport, place.hub, conformance_node.new_key(right))
 
     refusal = refused(js, name, limited, **arguments)
@@ -78,7 +78,7 @@ def test_a_right_that_is_missing(
         ("SendDisabled", "sendBatch", {"events": _EVENT}),
     ],
 )
-def test_a_hub_that_is_shut(
+def test_disabled_hub_is_refused(
     js: Driver,
     conformance_node: ConformanceNode,
     transport: Transport,
@@ -86,28 +86,28 @@ def test_a_hub_that_is_shut(
     name: str,
     arguments: dict[str, Any],
 ) -> None:
-    """By an operator."""
+    """An operator has disabled it."""
     place = conformance_node.place(transport, conformance_node.new_hub(status=status))
 
     assert refused(js, name, place, **arguments).code == "MessagingEntityDisabledError"
 
 
-def test_a_partition_that_is_not_there(js: Driver, place: HubLocation) -> None:
-    """The hub has two."""
+def test_unknown_partition_is_refused(js: Driver, place: HubLocation) -> None:
+    """The hub has two partitions."""
     refusal = refused(js, "sendBatch", place, events=_EVENT, target={"partitionId": "99"})
 
     assert refusal.code == "ArgumentOutOfRangeError"
 
 
 @pytest.mark.parametrize("start", [{"offset": "999999"}, {"sequenceNumber": 999999}, {"offset": "not a number"}])
-def test_a_position_that_cannot_be(js: Driver, place: HubLocation, start: dict[str, Any]) -> None:
-    """Past the end, or none at all."""
+def test_invalid_position_is_refused(js: Driver, place: HubLocation, start: dict[str, Any]) -> None:
+    """It is past the end, or not a position."""
     refusal = refused(js, "receive", place, partition="0", count=1, start=start)
 
     assert refusal.code == "ArgumentError"
 
 
-def test_an_event_that_is_too_large(js: Driver, place: HubLocation) -> None:
+def test_event_that_is_too_large_is_refused(js: Driver, place: HubLocation) -> None:
     """The link stays attached, but this event is too large."""
     refusal = refused(js, "sendLarge", place, sizeBytes=1_100_000)
 
@@ -115,8 +115,8 @@ def test_an_event_that_is_too_large(js: Driver, place: HubLocation) -> None:
     assert "1048576" in refusal.message
 
 
-def test_the_sixth_reader_of_a_partition(js: Driver, place: HubLocation) -> None:
-    """A group has five readers of a partition at most."""
+def test_sixth_reader_of_a_partition_is_refused(js: Driver, place: HubLocation) -> None:
+    """A group has at most five readers of a partition."""
     js.call("event_hubs", "sendBatch", place=place.as_arguments(), events=_EVENT, target={"partitionId": "0"})
 
     result = js.call("event_hubs", "crowd", place=place.as_arguments(), readers=6)
@@ -125,15 +125,15 @@ def test_the_sixth_reader_of_a_partition(js: Driver, place: HubLocation) -> None
     assert result["codes"] == [None] * 5 + ["QuotaExceededError"]
 
 
-def test_a_producer_that_was_superseded(js: Driver, place: HubLocation) -> None:
-    """The next thing that it sends is refused, and not repeated."""
+def test_superseded_producer_is_refused(js: Driver, place: HubLocation) -> None:
+    """Its next send is refused, and not retried."""
     refusal = refused(js, "takeOverProducer", place)
 
     assert refusal.code == "ProducerDisconnectedError"
 
 
-def test_an_old_number_on_new_events(js: Driver, place: HubLocation) -> None:
-    """A producer with a stale state must not lose events silently."""
+def test_old_sequence_number_on_new_events_is_refused(js: Driver, place: HubLocation) -> None:
+    """A producer with an outdated state must not lose events silently."""
     events = {"bodies": list("abcde"), "together": True}
     state = js.call("event_hubs", "sendIdempotent", place=place.as_arguments(), state={}, **events)
     stale = {"producerGroupId": state["producerGroupId"], "startingSequenceNumber": 1}

@@ -14,7 +14,7 @@ judges = pytest.mark.judges
 
 
 class Rhea:
-    """rhea at a hub, signed in with a rule's name and key as user and password."""
+    """rhea with a hub, signed in with a rule's name and key."""
 
     def __init__(
         self, js: Driver, conformance_node: ConformanceNode, place: HubLocation, password: str | None = None
@@ -49,7 +49,7 @@ def rhea(js: Driver, conformance_node: ConformanceNode, place: HubLocation) -> R
 
 @judges(feature=Feature.SINGLES)
 def test_messages_are_accepted_and_read_back(rhea: Rhea) -> None:
-    """Bodies of any type, application properties, and the key as an annotation."""
+    """Bodies may have any type; there are application properties, and the key is an annotation."""
     messages: list[dict[str, Any]] = [
         {"body": "text"},
         {"body": {"a": [1, True, None]}},
@@ -67,16 +67,16 @@ def test_messages_are_accepted_and_read_back(rhea: Rhea) -> None:
 
 
 @judges(feature=Feature.SINGLES)
-def test_many_messages_share_a_link(rhea: Rhea) -> None:
-    """More than its credit."""
+def test_many_messages_use_one_link(rhea: Rhea) -> None:
+    """They are more than its credit."""
     outcomes = rhea.send(*({"body": number} for number in range(1000)), target="")
 
     assert outcomes == ["accepted"] * 1000
 
 
 @judges(feature=Feature.LARGE)
-def test_a_message_of_several_frames_is_read_whole(rhea: Rhea) -> None:
-    """In both directions."""
+def test_message_of_several_frames_is_read_completely(rhea: Rhea) -> None:
+    """This holds in both directions."""
     body = "x" * 600_000
 
     rhea.send({"body": body})
@@ -96,8 +96,8 @@ def test_a_message_of_several_frames_is_read_whole(rhea: Rhea) -> None:
         ("amqp.annotation.x-opt-enqueued-time > '0'", 0),
     ],
 )
-def test_a_selector_says_where_to_start(rhea: Rhea, selector: str, first: int) -> None:
-    """In the service's words, under the key that rhea gives to selectors."""
+def test_selector_sets_the_start_position(rhea: Rhea, selector: str, first: int) -> None:
+    """It has the service's syntax, under the filter key of rhea."""
     rhea.send(*({"body": number} for number in range(4)))
 
     received = rhea.read("receive", count=4 - first, selector=selector)
@@ -107,7 +107,7 @@ def test_a_selector_says_where_to_start(rhea: Rhea, selector: str, first: int) -
 
 @judges(feature=Feature.PREFETCH)
 def test_credit_is_never_exceeded(rhea: Rhea) -> None:
-    """One, then three, then two."""
+    """The client grants one, then three, then two credits."""
     rhea.send(*({"body": number} for number in range(10)))
 
     counts = rhea.read("step", credits=[1, 3, 2])
@@ -116,8 +116,8 @@ def test_credit_is_never_exceeded(rhea: Rhea) -> None:
 
 
 @judges(feature=Feature.DRAIN)
-def test_drain_gives_what_is_there_and_the_credit_back(rhea: Rhea) -> None:
-    """Nothing is left hanging."""
+def test_drain_returns_existing_events_and_the_remaining_credit(rhea: Rhea) -> None:
+    """The drain is completed."""
     rhea.send(*({"body": number} for number in range(3)))
 
     received = rhea.read("drain", credit=100)
@@ -126,8 +126,8 @@ def test_drain_gives_what_is_there_and_the_credit_back(rhea: Rhea) -> None:
 
 
 @judges(feature=Feature.REFUSALS)
-def test_a_message_that_is_too_large_is_rejected_alone(rhea: Rhea) -> None:
-    """The link goes on."""
+def test_message_that_is_too_large_is_rejected_alone(rhea: Rhea) -> None:
+    """The link stays attached."""
     outcomes = rhea.send({"body": "before"}, {"sizeBytes": 1_200_000}, {"body": "after"})
 
     assert outcomes == ["accepted", "rejected amqp:link:message-size-exceeded", "accepted"]
@@ -135,7 +135,7 @@ def test_a_message_that_is_too_large_is_rejected_alone(rhea: Rhea) -> None:
 
 @judges(feature=Feature.REFUSALS)
 def test_a_wrong_password_is_refused(js: Driver, conformance_node: ConformanceNode, place: HubLocation) -> None:
-    """At sign-in, before any link."""
+    """It is refused at sign-in, before any link."""
     with pytest.raises(ClientError) as result:
         Rhea(js, conformance_node, place, password="wrong").send({"body": "a"})
 
@@ -143,8 +143,8 @@ def test_a_wrong_password_is_refused(js: Driver, conformance_node: ConformanceNo
 
 
 @judges(feature=Feature.REFUSALS)
-def test_a_group_that_is_not_there_is_refused(rhea: Rhea) -> None:
-    """With the condition on the detach."""
+def test_unknown_consumer_group_is_refused(rhea: Rhea) -> None:
+    """The detach has the condition."""
     with pytest.raises(ClientError) as result:
         rhea.read("receive", group="nobody", count=1)
 

@@ -7,7 +7,6 @@ or its call. Used by tests and by the benchmark.
 import base64
 import hashlib
 import os
-import socket
 import subprocess
 import tempfile
 import time
@@ -21,6 +20,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from conformance.clients import KAFKA, Jars, java_tool, kafka_jars, kafka_version
+from hubmere.cli.cluster.free_ports import free_ports
 from hubmere.testing import Node
 
 _HERE = Path(__file__).parent
@@ -28,7 +28,7 @@ TRUST_PASSWORD = "changeit"
 USER = "$ConnectionString"
 # Options for a short-lived JVM.
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
-# As Kafka's own start script does; the heap is added.
+# These are the options of Kafka's start script; the heap is added.
 _BROKER_FLAGS = (
     "-XX:+UseG1GC",
     "-XX:MaxGCPauseMillis=20",
@@ -36,7 +36,7 @@ _BROKER_FLAGS = (
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 )
-# Above what any of the tools takes on a busy machine, below the limit of pytest.
+# Longer than any tool takes on a busy machine, shorter than the limit of pytest.
 _RUN_SECONDS = 300.0
 _START_SECONDS = 300.0
 _END_SECONDS = 20.0
@@ -59,7 +59,7 @@ class Program:
     log_level: str = "warn"
 
     def command(self) -> list[str]:
-        """The command line; NotInstalled when there is no Java or there are no jars."""
+        """The command line; raises NotInstalled without Java or the jars."""
         path = os.pathsep.join([*map(str, self.classes), f"{kafka_jars(self.jars)}/*"])
         return [java_tool("java"), *self.flags, *self._log_flags(), "-cp", path, self.main, *self.arguments]
 
@@ -73,28 +73,28 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What a program gave."""
+    """The result of a program."""
 
     code: int
     out: str
     err: str
 
     def lines(self) -> list[str]:
-        """Its output; ProgramFailed unless it ended well."""
+        """Its output; raises ProgramFailed unless it succeeded."""
         if self.code != 0:
             raise ProgramFailed(f"exit code {self.code}\n{self.out[-_LOG_TAIL:]}\n{self.err[-_LOG_TAIL:]}")
         return self.out.splitlines()
 
 
 def run(program: Program, *, text: str = "", seconds: float = _RUN_SECONDS) -> Ended:
-    """Run a program to its end with this text as its input; it is killed when its time is over."""
+    """Run a program to its end with this text as input; it is killed after its time limit."""
     ended = subprocess.run(program.command(), input=text, capture_output=True, text=True, timeout=seconds, check=False)
     return Ended(ended.returncode, ended.stdout, ended.stderr)
 
 
 @contextmanager
 def started(program: Program, log: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """A program that runs during the test; its output goes to a file. It is ended by SIGTERM, then by SIGKILL."""
+    """A program that runs during a test; its output is written to a file. It is ended by SIGTERM, then by SIGKILL."""
     with log.open("ab") as output:
         process = subprocess.Popen(program.command(), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
     try:
@@ -104,7 +104,7 @@ def started(program: Program, log: Path) -> Iterator["subprocess.Popen[bytes]"]:
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
-    """End a program that may have ended."""
+    """End a program, which may have ended already."""
     process.terminate()
     try:
         process.wait(_END_SECONDS)
@@ -114,7 +114,7 @@ def end(process: "subprocess.Popen[bytes]") -> None:
 
 
 class Service:
-    """A background program that can be stopped or killed, and started again. One thread may call."""
+    """A background program that can be stopped or killed, and started again. Only one thread may call it."""
 
     def __init__(self, program: Program, log: Path) -> None:
         self._program = program
@@ -123,15 +123,15 @@ class Service:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start; NotInstalled when it cannot be had."""
+        """Start it; raises NotInstalled if it is not installed."""
         self._process = self._running.enter_context(started(self._program, self._log))
 
     def stop(self) -> None:
-        """Stop gracefully."""
+        """Stop it cleanly."""
         self._running.close()
 
     def kill(self) -> None:
-        """End it at once, as a crash would."""
+        """Kill it, like a crash."""
         assert self._process is not None
         self._process.kill()
         self._running.close()
@@ -141,7 +141,7 @@ class Service:
         return self._process is not None and self._process.poll() is None
 
     def logs(self) -> str:
-        """The end of its output, over all its starts."""
+        """The end of its output, over all starts."""
         return self._log.read_text(encoding="utf-8")[-_LOG_TAIL:]
 
 
@@ -151,9 +151,9 @@ class Service:
 def client_settings(
     node: Node, *, tls: bool = False, trust_store: Path | None = None, connection_string: str = ""
 ) -> dict[str, str]:
-    """The settings of any Java client: those that its users have for Event Hubs.
+    """Settings of a Java client with the credentials of Event Hubs.
 
-    TLS trusts the node's own CA: its file as it is, or a trust store that has it.
+    With TLS it trusts the node's own CA: by its file, or by a trust store.
     """
     password = connection_string or node.connection_string
     login = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="{USER}" password="{password}";'
@@ -171,13 +171,13 @@ def client_settings(
 
 
 def write_settings(path: Path, settings: Mapping[str, object]) -> Path:
-    """A properties file; `prefix.` of a setting belongs into its name."""
+    """A properties file; the `prefix.` is added to each setting."""
     path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
     return path
 
 
 def make_trust_store(folder: Path, ca_file: str) -> Path:
-    """How users of Java trust a private CA."""
+    """A trust store with a private CA, as users of Java create it."""
     path = folder / "trusted.p12"
     store = ["-keystore", str(path), "-storetype", "PKCS12", "-storepass", TRUST_PASSWORD]
     command = [java_tool("keytool"), "-importcert", "-noprompt", "-alias", "hubmere", "-file", ca_file, *store]
@@ -186,7 +186,7 @@ def make_trust_store(folder: Path, ca_file: str) -> Path:
 
 
 def compile_java(jars: Jars, *sources: Path) -> Path:
-    """Compile sources against a set of jars; the folder with their classes, which is kept for the next time."""
+    """Compile sources against a set of jars; returns the folder with their classes, which is reused."""
     digest = hashlib.sha256(kafka_version(jars).encode())
     for source in sorted(sources):
         digest.update(source.read_bytes())
@@ -230,7 +230,7 @@ def broker(
     settings: Mapping[str, object] | None = None,
     ports: tuple[int, int] | None = None,
 ) -> Iterator[Broker]:
-    """One KRaft node with everything that it keeps under `folder`, on free ports of loopback or on these two."""
+    """One KRaft node with all its data below `folder`, on free ports of loopback or on the given ports."""
     folder.mkdir(parents=True, exist_ok=True)
     serving, ruling = ports or free_ports(2)
     config = write_settings(
@@ -247,7 +247,7 @@ def broker(
 
 
 def _server(serving: int, ruling: int, data: Path) -> dict[str, object]:
-    """One node that is broker and controller; nothing may wait for a second one."""
+    """The settings of one node that is broker and controller; nothing may wait for a second one."""
     return {
         "process.roles": "broker,controller",
         "node.id": 1,
@@ -271,7 +271,7 @@ def _server(serving: int, ruling: int, data: Path) -> dict[str, object]:
 
 
 def _format(config: Path) -> None:
-    """A data folder must be given its cluster before the first start."""
+    """A data folder must be formatted for its cluster before the first start."""
     cluster = base64.urlsafe_b64encode(uuid4().bytes)[:22].decode()
     arguments = ("format", "--ignore-formatted", f"--cluster-id={cluster}", "--config", str(config))
     run(Program(jars=Jars.KAFKA_4, main="kafka.tools.StorageTool", arguments=arguments)).lines()
@@ -288,10 +288,3 @@ def _await_broker(bootstrap: str, process: "subprocess.Popen[bytes]", log: Path)
         except KafkaException:
             continue
     raise ProgramFailed(f"Apache Kafka did not start\n{log.read_text(encoding='utf-8')[-_LOG_TAIL:]}")
-
-
-def free_ports(count: int) -> list[int]:
-    """Free ports, for programs that do not report the port that they use."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [int(server.getsockname()[1]) for server in sockets]

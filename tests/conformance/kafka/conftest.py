@@ -1,4 +1,4 @@
-"""One node for all tests of a module: foreign clients are slow enough by themselves."""
+"""One node for all tests of a module, because foreign clients are slow."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ from conformance.matrix import Name
 from hubmere.testing import Node
 
 _JAVA = Path(__file__).parent / "java"
-# What Kafka clients have: there is no Kafka over WebSocket.
+# The transports of Kafka clients: there is no Kafka over WebSocket.
 TRANSPORTS = [
     pytest.param(transport, marks=pytest.mark.judges(transport=transport))
     for transport in (Transport.PLAIN, Transport.TLS)
@@ -41,13 +41,13 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 @pytest.fixture
 def topic() -> str:
-    """A name that no other test uses; the topic comes into being when it is first asked for."""
+    """A topic name for one test; the topic is created at its first use."""
     return f"topic-{uuid4().hex[:8]}"
 
 
 @pytest.fixture
 def group() -> str:
-    """A group that no other test uses."""
+    """A group for one test."""
     return f"group-{uuid4().hex[:8]}"
 
 
@@ -65,7 +65,7 @@ def a_driver(jars: Jars) -> Driver:
 
 @pytest.fixture(scope="session", params=_VERSIONS)
 def java_driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
-    """One virtual machine for each version under test."""
+    """One JVM for each version under test."""
     with a_driver(request.param) as driver:
         yield driver
 
@@ -78,5 +78,5 @@ def jvm(java_driver: Driver, node: Node) -> Jvm:
 
 @pytest.fixture(params=TRANSPORTS)
 def jvm_by_transport(request: pytest.FixtureRequest, java_driver: Driver, node: Node) -> Jvm:
-    """The same by each transport in turn."""
+    """The same over each transport in turn."""
     return Jvm(java_driver, client_settings(node, tls=request.param is Transport.TLS))

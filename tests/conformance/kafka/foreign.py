@@ -1,4 +1,4 @@
-"""kafka-python and aiokafka, imported past the deprecation warnings of their own imports."""
+"""kafka-python and aiokafka; the deprecation warnings of their imports are suppressed."""
 
 import warnings
 

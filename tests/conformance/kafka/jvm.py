@@ -1,4 +1,4 @@
-"""Kafka's own Java clients and tools in one virtual machine, as Python objects.
+"""Kafka's own Java clients and tools in one JVM, as Python objects.
 
 The program in `java/` executes the calls; a client's error becomes a `ClientError` with the name of its class. Results
 of clients are JSON values.
@@ -14,11 +14,11 @@ from conformance.kafka.apache import Ended
 Spot = tuple[str, int]
 Facts = dict[str, Any]
 
-_PATIENCE_MS = 20_000
+_PATIENCE_MS = 120_000
 
 
 class Jvm:
-    """Clients of one version of Kafka that find one node. One thread may call."""
+    """Clients of one version of Kafka for one node. Only one thread may call it."""
 
     def __init__(self, driver: Driver, settings: dict[str, str]) -> None:
         self._driver = driver
@@ -30,7 +30,7 @@ class Jvm:
 
     @contextmanager
     def producer(self, **settings: Any) -> Iterator["Producer"]:
-        """A producer; underscores of settings stand for dots."""
+        """A producer; underscores in settings mean dots."""
         producer = Producer(self._driver, self._open("Producers", settings))
         try:
             yield producer
@@ -52,7 +52,7 @@ class Jvm:
         return self._driver.call("Admins", name, settings=self._settings, **arguments)
 
     def tool(self, main: str, *arguments: str, text: str = "") -> Ended:
-        """Run a command line tool with this text as its input."""
+        """Run a command line tool with this text as input."""
         result = self._driver.call("Tools", "run", main=main, arguments=arguments, text=text)
         return Ended(result["code"], result["out"], result["err"])
 
@@ -78,12 +78,12 @@ class Producer(_Client):
     _module = "Producers"
 
     def send(self, topic: str, *records: Facts) -> list[Facts]:
-        """Send records (key, value, headers, partition, timeMs) and wait for all; where each is now."""
+        """Send records (key, value, headers, partition, timeMs) and wait for all; returns their positions."""
         results: list[Facts] = self._call("send", topic=topic, records=records)
         return results
 
     def send_values(self, topic: str, *values: str, partition: int = 0) -> list[Facts]:
-        """Send records that are nothing but a value."""
+        """Send records with only a value."""
         return self.send(topic, *({"value": value, "partition": partition} for value in values))
 
     def init_transactions(self) -> None:
@@ -107,7 +107,7 @@ class Producer(_Client):
         self._call("sendOffsets", consumer=consumer.number)
 
     def crash(self) -> None:
-        """End without closing."""
+        """End it without closing."""
         self._call("crash")
 
 
@@ -129,31 +129,31 @@ class Consumer(_Client):
         self._call("assign", places=spots)
 
     def seek(self, spot: Spot, to: int | str) -> int:
-        """Go to an offset, `beginning` or `end`; where that is."""
+        """Seek to an offset, `beginning` or `end`; returns the position."""
         return int(self._call("seek", place=spot, to=str(to)))
 
     def pause(self, *spots: Spot) -> list[int]:
-        """Hold partitions back; those that are held back."""
+        """Pause partitions; returns all paused partitions."""
         held: list[int] = self._call("pause", places=spots)
         return held
 
     def resume(self, *spots: Spot) -> list[int]:
-        """Go on with partitions; those that are still held back."""
+        """Resume partitions; returns those that are still paused."""
         held: list[int] = self._call("resume", places=spots)
         return held
 
     def poll(self, count: int, *others: "Consumer", at_most_ms: int = _PATIENCE_MS) -> list[Facts]:
-        """Records until there are so many, or fewer when the time is over; of other consumers, too."""
+        """Poll until there are enough records, or the time is over; other consumers are polled too."""
         numbers = [self.number, *(other.number for other in others)]
         results: list[Facts] = self._call("poll", clients=numbers, count=count, atMostMs=at_most_ms)
         return results
 
     def values(self, count: int) -> list[str]:
-        """The values of so many records."""
+        """The values of a number of records."""
         return [record["value"] for record in self.poll(count)]
 
     def poll_until_shared(self, partitions: int, *others: "Consumer") -> list[list[int]]:
-        """Poll until every consumer has partitions and none is left over; who has which."""
+        """Poll until every consumer has partitions and all partitions are assigned; returns the assignment."""
         numbers = [self.number, *(other.number for other in others)]
         results: dict[str, list[int]] = self._call("pollUntilShared", clients=numbers, partitions=partitions)
         return [results[str(number)] for number in numbers]
@@ -168,21 +168,21 @@ class Consumer(_Client):
         return results
 
     def position(self, spot: Spot) -> int:
-        """The offset that comes next."""
+        """The next offset."""
         return int(self._call("position", place=spot))
 
     def bounds(self, spot: Spot) -> list[int]:
-        """The first offset and the one after the last."""
+        """The first offset, and the one after the last."""
         results: list[int] = self._call("bounds", place=spot)
         return results
 
     def offsets_for_times(self, spot: Spot, times_ms: Sequence[int]) -> list[list[int] | None]:
-        """Offset and time of the first record that is not older; None where there is none."""
+        """Offset and time of the first record that is not older, or None."""
         results: list[list[int] | None] = self._call("offsetsForTimes", place=spot, timesMs=times_ms)
         return results
 
     def partitions(self, topic: str) -> int:
-        """How many a topic has."""
+        """The number of partitions of a topic."""
         return int(self._call("partitions", topic=topic))
 
     def rebalances(self) -> list[list[Any]]:

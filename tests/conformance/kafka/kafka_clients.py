@@ -1,4 +1,4 @@
-"""A node as users start it, and the settings by which each foreign client finds it."""
+"""The settings of each foreign client for a node."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ USER = "$ConnectionString"
 
 
 def librdkafka(node: Node, *, tls: bool = False, **more: Any) -> dict[str, Any]:
-    """Settings of confluent-kafka; underscores stand for dots."""
+    """Settings of confluent-kafka; underscores mean dots."""
     settings: dict[str, Any] = {
         "bootstrap.servers": node.kafkas if tls else node.kafka,
         "security.protocol": "SASL_SSL" if tls else "SASL_PLAINTEXT",

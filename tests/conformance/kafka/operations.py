@@ -24,21 +24,21 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 def _java(jars: Jars, main: str, *sources: str) -> list[str]:
-    """The command of a program, compiled against a version of Kafka."""
+    """The command of a program, compiled for a version of Kafka."""
     classes = compile_java(jars, *(_JAVA / source for source in sources))
     return Program(jars=jars, main=main, classes=(classes,)).command()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Driven:
-    """How a client is driven, and where it differs from the others."""
+    """How a client is run, and where it differs from the others."""
 
     command: Callable[[], list[str]]
     module: str = ""
-    # Java clients take their settings as they are.
+    # Java clients get their settings unchanged.
     is_java: bool = False
     codecs: tuple[str, ...] = _CODECS
-    # What an empty key or value is to it.
+    # How the client represents an empty key or value.
     empty: str | None = ""
 
 
@@ -46,9 +46,9 @@ DRIVEN = {
     Name.FRANZ: Driven(command=lambda: [str(go_program())], module="franz"),
     Name.SARAMA: Driven(command=lambda: [str(go_program())], module="sarama"),
     Name.KAFKA_GO: Driven(command=lambda: [str(go_program())], module="kafkago", empty=None),
-    # Built without zstd.
+    # It is built without zstd.
     Name.RUST: Driven(command=lambda: [str(rust_program())], module="rdkafka", codecs=_CODECS[:-1]),
-    # zstd came with 2.1.
+    # zstd was added in 2.1.
     Name.KAFKA_JAVA_1: Driven(
         command=lambda: _java(Jars.KAFKA_1, "Older", "Older.java"), is_java=True, codecs=_CODECS[:-1]
     ),
@@ -58,15 +58,15 @@ DRIVEN = {
 }
 
 EVERY = tuple(DRIVEN)
-# kafka-go has neither idempotent producers nor transactions, and deletes no records.
+# kafka-go has neither idempotent producers nor transactions, and cannot delete records.
 TRANSACTIONAL = tuple(name for name in EVERY if name is not Name.KAFKA_GO)
-# The administrator of Kafka 1.0 knows neither groups nor records.
+# The admin client of Kafka 1.0 knows neither groups nor records.
 WITH_GROUPS = tuple(name for name in EVERY if name is not Name.KAFKA_JAVA_1)
 JAVA = (Name.KAFKA_JAVA_1, Name.KAFKA_JAVA_2)
 
 
 def judged(*names: Name, over: tuple[Transport, ...] = (Transport.PLAIN,)) -> pytest.MarkDecorator:
-    """Run a test with each of these clients over each of these transports, as the claims of the matrix."""
+    """Run a test with each of these clients over each of these transports, as claimed in the matrix."""
     ways = [
         pytest.param(
             (name, transport), marks=pytest.mark.judges(client=name, transport=transport), id=f"{name} {transport}"
@@ -80,7 +80,7 @@ def judged(*names: Name, over: tuple[Transport, ...] = (Transport.PLAIN,)) -> py
 
 
 class Client:
-    """One client, signed in as for Event Hubs."""
+    """One client, signed in with the credentials of Event Hubs."""
 
     def __init__(self, driver: Driver, driven: Driven, node: Node, transport: Transport, folder: Path) -> None:
         self._driver = driver
@@ -97,13 +97,13 @@ class Client:
         return other
 
     def at(self, node: Node) -> "Client":
-        """The same client at another node."""
+        """The same client for another node."""
         return Client(self._driver, self.driven, node, self._transport, self._folder)
 
     def _sign_in(self, password: str) -> dict[str, str]:
         node, is_secure = self._node, self._transport is Transport.TLS
         if self.driven.is_java:
-            # Clients before 2.7 take no PEM file.
+            # Clients before 2.7 do not accept PEM files.
             trusted = make_trust_store(self._folder, node.ca_file) if is_secure else None
             return client_settings(node, trust_store=trusted, connection_string=password)
         return {
@@ -121,22 +121,22 @@ class Client:
         self.call("createTopic", topic=topic, partitions=partitions, configs=entries)
 
     def produce(self, topic: str, *values: str, partition: int = 0, **more: Any) -> list[int]:
-        """Write records that are nothing but a value; their offsets."""
+        """Write records with only a value; returns their offsets."""
         records = [{"value": value, "partition": partition} for value in values]
         offsets: list[int] = self.call("produce", topic=topic, records=records, **more)
         return offsets
 
     def read(self, topic: str, count: int, partition: int = 0, start: int = -2, **more: Any) -> list[Facts]:
-        """Records of a partition from an offset on; -2 is the beginning."""
+        """Records of a partition from an offset; -2 is the beginning."""
         records: list[Facts] = self.call("read", topic=topic, partition=partition, start=start, count=count, **more)
         return records
 
     def consume(self, topic: str, group: str, count: int, **more: Any) -> list[Facts]:
-        """Records as a member of a group, and a commit of them."""
+        """Read records as a member of a group, and commit them."""
         records: list[Facts] = self.call("consume", topic=topic, group=group, count=count, **more)
         return records
 
     def topics(self) -> dict[str, int]:
-        """Names and how many partitions each has."""
+        """Names of topics and their numbers of partitions."""
         counts: dict[str, int] = self.call("topics")
         return counts

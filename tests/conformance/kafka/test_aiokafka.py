@@ -43,8 +43,8 @@ async def read(consumer: Any, count: int) -> list[Any]:
 
 @judges(feature=Feature.CODECS)
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
-def test_events_come_back_as_they_were_sent(node: Node, topic: str, codec: str | None) -> None:
-    """Reference check 11: in every codec."""
+def test_events_are_read_back_unchanged(node: Node, topic: str, codec: str | None) -> None:
+    """Reference check 11: every codec is used."""
 
     async def work() -> list[tuple[int, bytes]]:
         await publish(node, topic, b"x" * 500, b"y", compression_type=codec)
@@ -61,7 +61,7 @@ def test_events_come_back_as_they_were_sent(node: Node, topic: str, codec: str |
 
 @judges(feature=Feature.IDEMPOTENT)
 def test_idempotent_producer_works(node: Node, topic: str) -> None:
-    """Offsets without a gap."""
+    """Offsets have no gap."""
 
     async def work() -> list[int]:
         values = [b"%d" % number for number in range(50)]
@@ -71,8 +71,8 @@ def test_idempotent_producer_works(node: Node, topic: str) -> None:
 
 
 @judges(feature=Feature.GROUPS)
-def test_group_of_two_shares_and_goes_on(node: Node, topic: str, group: str) -> None:
-    """A second member takes its part, and gives it back when it goes."""
+def test_group_of_two_members_shares_partitions(node: Node, topic: str, group: str) -> None:
+    """A second member gets its share, which moves back when it leaves."""
 
     async def work() -> tuple[list[int], list[int], list[int]]:
         await publish(node, topic, b"x")
@@ -96,7 +96,7 @@ def test_group_of_two_shares_and_goes_on(node: Node, topic: str, group: str) -> 
 
 @judges(feature=Feature.TRANSACTIONS)
 def test_transactions_are_all_or_nothing(node: Node, topic: str) -> None:
-    """By a third implementation."""
+    """This is a third implementation."""
 
     async def work() -> list[bytes]:
         producer = AIOKafkaProducer(**aiokafka(node, transactional_id=f"t-{topic}"))

@@ -1,6 +1,6 @@
-"""Kafka clients in Go and Rust, and Java clients of Kafka 1.0 and 2.8, each by the same tests.
+"""Kafka clients in Go and Rust, and Java clients of Kafka 1.0 and 2.8, all with the same tests.
 
-A test is left out for a client that has no such thing.
+A test is omitted for a client that lacks the feature.
 """
 
 import time
@@ -21,14 +21,14 @@ judges = pytest.mark.judges
 pytestmark = pytest.mark.foreign
 
 _BOTH = (Transport.PLAIN, Transport.TLS)
-# Clients whose administrators delete records.
+# Clients whose admin client can delete records.
 _DELETING = tuple(name for name in TRANSACTIONAL if name in WITH_GROUPS)
-# Clients that can be static members.
+# Clients that support static members.
 _STATIC = tuple(name for name in TRANSACTIONAL if name not in JAVA)
 # Error codes of the Kafka protocol.
 _TOPIC_EXISTS, _INVALID_PARTITIONS, _INVALID_CONFIG, _GROUP_NOT_FOUND, _TOO_LARGE = 36, 37, 40, 69, 10
 _SECURITY_DISABLED = 54
-# A fenced producer; the last is librdkafka's own code for it.
+# Codes of a fenced producer; the last one is librdkafka's own.
 _FENCED = {90, 47, -144}
 
 
@@ -72,8 +72,8 @@ def values(records: list[Facts]) -> list[str]:
 
 @judges(feature=Feature.CODECS)
 @judged(*EVERY, over=_BOTH)
-def test_every_codec_comes_back(client: Client, topic: str) -> None:
-    """In the framings of the client's own libraries."""
+def test_events_are_read_back_in_every_codec(client: Client, topic: str) -> None:
+    """The codecs have the framing of the client's own libraries."""
     codecs = client.driven.codecs
     client.make_topic(topic, len(codecs))
     texts = [f"{number} " * 100 for number in range(20)]
@@ -86,8 +86,8 @@ def test_every_codec_comes_back(client: Client, topic: str) -> None:
 
 @judges(feature=Feature.RECORDS)
 @judged(*EVERY)
-def test_records_come_back_as_they_were_sent(client: Client, topic: str) -> None:
-    """Key, headers and time; null is not empty."""
+def test_records_are_read_back_unchanged(client: Client, topic: str) -> None:
+    """Key, headers and time are compared; null differs from empty."""
     client.make_topic(topic, message_timestamp_type="CreateTime")
     sent_ms = int(time.time() * 1000) - 5000
     full = {"key": "größe", "value": "x", "headers": [["h", "1"], ["h", "2"], ["g", ""]], "timeMs": sent_ms}
@@ -116,7 +116,7 @@ def test_every_acknowledgement_stores_every_event(client: Client, topic: str, ac
 
 @judges(feature=Feature.IDEMPOTENT)
 @judged(*TRANSACTIONAL)
-def test_an_idempotent_producer_numbers_its_events(client: Client, topic: str) -> None:
+def test_idempotent_producer_gets_the_offsets_of_its_events(client: Client, topic: str) -> None:
     """The client learns the offset of each."""
     client.make_topic(topic)
 
@@ -127,8 +127,8 @@ def test_an_idempotent_producer_numbers_its_events(client: Client, topic: str) -
 
 @judges(feature=Feature.POSITIONS)
 @judged(*EVERY)
-def test_a_reader_starts_where_it_asks(client: Client, topic: str) -> None:
-    """At an offset, and at the offset of a time."""
+def test_reader_starts_at_the_requested_position(client: Client, topic: str) -> None:
+    """It is an offset, or the offset of a time."""
     client.make_topic(topic, message_timestamp_type="CreateTime")
     start_ms = int(time.time() * 1000) - 60_000
     records = [{"value": str(n), "partition": 1, "timeMs": start_ms + 1000 * n} for n in range(5)]
@@ -147,8 +147,8 @@ def test_a_reader_starts_where_it_asks(client: Client, topic: str) -> None:
 
 @judges(feature=Feature.COMMITS)
 @judged(*EVERY)
-def test_a_group_goes_on_where_it_was(client: Client, topic: str, group: str) -> None:
-    """At the offset that the last member committed."""
+def test_group_continues_at_its_committed_offsets(client: Client, topic: str, group: str) -> None:
+    """It is the offset of the last member."""
     client.make_topic(topic)
     client.produce(topic, "a", "b")
     first = client.consume(topic, group, 2)
@@ -205,8 +205,8 @@ def test_a_pattern_is_evaluated_by_the_node(client: Client, topic: str, group: s
 
 @judges(feature=Feature.STATIC)
 @judged(*_STATIC)
-def test_a_static_member_goes_on_where_it_was(client: Client, topic: str, group: str) -> None:
-    """It returns under its instance id before its session expires."""
+def test_static_member_continues_at_its_committed_offset(client: Client, topic: str, group: str) -> None:
+    """It returns with its instance id before its session expires."""
     client.make_topic(topic)
     client.produce(topic, "a", "b")
     first = client.consume(topic, group, 2, instance="meter")
@@ -223,7 +223,7 @@ def test_a_static_member_goes_on_where_it_was(client: Client, topic: str, group:
 @judges(feature=Feature.TRANSACTIONS)
 @judged(*TRANSACTIONAL)
 def test_transactions_are_all_or_nothing(client: Client, topic: str) -> None:
-    """Readers of committed events see committed events only, the others see everything."""
+    """read_committed consumers see only committed events, others see everything."""
     client.make_topic(topic)
     kept = {"one": True, "two": False, "three": True}
     steps = [{"topic": topic, "values": [value, value], "isKept": is_kept} for value, is_kept in kept.items()]
@@ -236,8 +236,8 @@ def test_transactions_are_all_or_nothing(client: Client, topic: str) -> None:
 
 @judges(feature=Feature.EXACTLY_ONCE)
 @judged(*TRANSACTIONAL)
-def test_offsets_travel_in_the_transaction(client: Client, topic: str, group: str) -> None:
-    """Those of an aborted one are as if they had never been."""
+def test_offsets_are_committed_with_the_transaction(client: Client, topic: str, group: str) -> None:
+    """Offsets of an aborted transaction have no effect."""
     client.make_topic(topic)
 
     def step(offset: int, *, is_kept: bool) -> Facts:
@@ -266,8 +266,8 @@ def test_the_second_producer_of_a_transactional_id_fences_the_first(client: Clie
 
 @judges(feature=Feature.TOPICS)
 @judged(*EVERY)
-def test_topics_are_made_grown_and_deleted(client: Client, topic: str) -> None:
-    """Each step shows in the list."""
+def test_topics_are_created_extended_and_deleted(client: Client, topic: str) -> None:
+    """Each step is visible in the list."""
     client.make_topic(topic, 3)
     made = client.topics()[topic]
     client.call("growTopic", topic=topic, partitions=5)
@@ -281,7 +281,7 @@ def test_topics_are_made_grown_and_deleted(client: Client, topic: str) -> None:
 @judges(feature=Feature.CONFIGS)
 @judged(*EVERY)
 def test_configurations_are_read_and_changed(client: Client, topic: str) -> None:
-    """By the request that each client has for it."""
+    """Each client uses its own request."""
     client.make_topic(topic)
 
     client.call("alterConfigs", topic=topic, configs={"retention.ms": "7200000"})
@@ -292,8 +292,8 @@ def test_configurations_are_read_and_changed(client: Client, topic: str) -> None
 
 @judges(feature=Feature.GROUP_ADMIN)
 @judged(*WITH_GROUPS)
-def test_groups_are_listed_described_moved_and_deleted(client: Client, topic: str, group: str) -> None:
-    """Once their members are gone."""
+def test_groups_are_listed_described_reset_and_deleted(client: Client, topic: str, group: str) -> None:
+    """They have no members."""
     client.make_topic(topic)
     client.produce(topic, *"abc")
     client.consume(topic, group, 3)
@@ -313,7 +313,7 @@ def test_groups_are_listed_described_moved_and_deleted(client: Client, topic: st
 @judges(feature=Feature.RECORD_ADMIN)
 @judged(*_DELETING)
 def test_records_are_deleted(client: Client, topic: str) -> None:
-    """The start of the partition moves forward."""
+    """The log start offset of the partition moves."""
     client.make_topic(topic)
     client.produce(topic, *"abc")
 
@@ -325,7 +325,7 @@ def test_records_are_deleted(client: Client, topic: str) -> None:
 @judges(feature=Feature.CLUSTER)
 @judged(*JAVA)
 def test_the_cluster_is_described(client: Client, topic: str) -> None:
-    """One node, which leads everything and knows every size; in the oldest versions of the requests."""
+    """One node is the leader of everything and knows every size; the oldest request versions are used."""
     client.make_topic(topic)
     client.produce(topic, "x" * 1000)
 
@@ -350,8 +350,8 @@ def test_the_cluster_is_described(client: Client, topic: str) -> None:
     ],
     ids=["topic exists", "unknown setting", "fewer partitions"],
 )
-def test_administrators_learn_what_is_wrong(client: Client, task: str, arguments: Facts, code: int) -> None:
-    """In the client's own errors."""
+def test_administrators_get_the_right_error(client: Client, task: str, arguments: Facts, code: int) -> None:
+    """The client has its own error classes."""
     if "taken" not in client.topics():
         client.make_topic("taken")
 
@@ -363,8 +363,8 @@ def test_administrators_learn_what_is_wrong(client: Client, task: str, arguments
 
 @judges(feature=Feature.REFUSALS)
 @judged(*WITH_GROUPS)
-def test_a_group_that_is_not_there_cannot_be_deleted(client: Client) -> None:
-    """In the client's own error."""
+def test_unknown_group_cannot_be_deleted(client: Client) -> None:
+    """The client has its own error class."""
     with pytest.raises(ClientError) as refusal:
         client.call("deleteGroup", group="nobody")
 
@@ -374,7 +374,7 @@ def test_a_group_that_is_not_there_cannot_be_deleted(client: Client) -> None:
 @judges(feature=Feature.REFUSALS)
 @judged(*JAVA)
 def test_access_control_lists_are_refused(client: Client) -> None:
-    """By the oldest version of the request, too."""
+    """The oldest version of the request is refused too."""
     with pytest.raises(ClientError) as refusal:
         client.call("acls")
 
@@ -395,8 +395,8 @@ def test_a_wrong_key_is_refused(client: Client, node: Node) -> None:
 
 @judges(feature=Feature.REFUSALS)
 @judged(*EVERY)
-def test_an_event_that_is_too_large_is_refused(client: Client, standard: Node, topic: str) -> None:
-    """By the limit of the tier, and it fails alone."""
+def test_event_that_is_too_large_is_refused(client: Client, standard: Node, topic: str) -> None:
+    """The limit is that of the tier; other events are stored."""
     limited = client.at(standard)
     limited.make_topic(topic)
 

@@ -1,4 +1,4 @@
-"""librdkafka by way of confluent-kafka: produce, consume, groups, transactions and administration."""
+"""librdkafka with confluent-kafka: produce, consume, groups, transactions and administration."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ _PATIENCE_S = 120.0
 
 
 def publish(producer: Producer, topic: str, *values: bytes, **more: Any) -> list[Any]:
-    """Publish events and wait until each is acknowledged; their messages."""
+    """Publish events and wait until each is acknowledged; returns their messages."""
     delivered: list[Any] = []
 
     def note(error: KafkaError | None, message: Any) -> None:
@@ -61,7 +61,7 @@ def consuming(settings: dict[str, Any]) -> Iterator[Consumer]:
 
 
 def read(consumer: Consumer, count: int) -> list[Any]:
-    """So many messages; fails when they do not come."""
+    """Read a number of messages; fails if they do not arrive."""
     messages: list[Any] = []
     deadline = time.monotonic() + _PATIENCE_S
     while len(messages) < count:
@@ -87,7 +87,7 @@ def until(condition: Callable[[], bool], *consumers: Consumer) -> None:
     [pytest.param(False, id="plaintext"), pytest.param(True, id="tls", marks=judges(transport=Transport.TLS))],
 )
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_events_come_back_as_they_were_sent(node: Node, topic: str, group: str, codec: str, tls: bool) -> None:
+def test_events_are_read_back_unchanged(node: Node, topic: str, group: str, codec: str, tls: bool) -> None:
     """Reference checks 10 and 11: key, value, headers, null and empty, in every codec."""
     producer = Producer(librdkafka(node, tls=tls, compression_type=codec))
     producer.produce(topic, key=b"k", value=b"x" * 1000, headers=[("h", b"1"), ("h", None)], partition=1)
@@ -110,7 +110,7 @@ def test_events_come_back_as_they_were_sent(node: Node, topic: str, group: str, 
 @judges(feature=Feature.ACKS)
 @pytest.mark.parametrize("acks", ["all", "1", "0"])
 def test_every_acknowledgement_stores_every_event(node: Node, topic: str, group: str, acks: str) -> None:
-    """In order, within a partition."""
+    """They are in order within a partition."""
     publish(Producer(librdkafka(node)), topic, b"first", partition=0)
     producer = Producer(librdkafka(node, acks=acks))
     values = [b"%d" % number for number in range(500)]
@@ -123,8 +123,8 @@ def test_every_acknowledgement_stores_every_event(node: Node, topic: str, group:
 
 
 @judges(feature=Feature.IDEMPOTENT)
-def test_idempotent_producer_numbers_its_events(node: Node, topic: str) -> None:
-    """Offsets without a gap, with many batches in flight."""
+def test_idempotent_producer_stores_its_events_without_a_gap(node: Node, topic: str) -> None:
+    """Many batches are in flight."""
     producer = Producer(librdkafka(node, enable_idempotence=True, linger_ms=0))
 
     messages = publish(producer, topic, *(b"%d" % number for number in range(1000)), partition=2)
@@ -133,8 +133,8 @@ def test_idempotent_producer_numbers_its_events(node: Node, topic: str) -> None:
 
 
 @judges(feature=Feature.GROUPS)
-def test_group_shares_the_partitions_and_goes_on_where_it_was(node: Node, topic: str, group: str) -> None:
-    """Reference checks 32 and 33: everything once, none twice, and nothing again after a commit."""
+def test_group_shares_partitions_and_continues_at_its_commits(node: Node, topic: str, group: str) -> None:
+    """Reference checks 32 and 33: each event is read once, and not again after a commit."""
     producer = Producer(librdkafka(node))
     for number in range(400):
         producer.produce(topic, value=b"%d" % number, partition=number % 4)
@@ -164,7 +164,7 @@ def test_group_shares_the_partitions_and_goes_on_where_it_was(node: Node, topic:
 
 @judges(feature=Feature.COOPERATIVE)
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
-def test_group_rebalances_by_every_strategy(node: Node, topic: str, group: str, strategy: str) -> None:
+def test_group_rebalances_with_every_strategy(node: Node, topic: str, group: str, strategy: str) -> None:
     """A member joins and leaves; cooperative members keep their partitions meanwhile (KIP-429)."""
     publish(Producer(librdkafka(node)), topic, b"x")
     settings = librdkafka(
@@ -182,8 +182,8 @@ def test_group_rebalances_by_every_strategy(node: Node, topic: str, group: str, 
 
 
 @judges(feature=Feature.STATIC)
-def test_static_member_comes_back_to_its_partitions(node: Node, topic: str, group: str) -> None:
-    """Reference check 36: no rebalance for the other one."""
+def test_static_member_gets_its_partitions_back(node: Node, topic: str, group: str) -> None:
+    """Reference check 36: the other member does not rebalance."""
     publish(Producer(librdkafka(node)), topic, b"x")
     settings = librdkafka(node, group_id=group, auto_offset_reset="earliest", session_timeout_ms=30000)
     rebalances: list[str] = []
@@ -208,7 +208,7 @@ def test_static_member_comes_back_to_its_partitions(node: Node, topic: str, grou
 
 @judges(feature=Feature.TRANSACTIONS)
 def test_transactions_are_all_or_nothing(node: Node, topic: str, group: str) -> None:
-    """Readers of committed events see committed events only, the others see everything."""
+    """read_committed consumers see only committed events, others see everything."""
     producer = Producer(librdkafka(node, transactional_id=f"t-{topic}"))
     producer.init_transactions(_PATIENCE_S)
     for value, is_kept in ((b"one", True), (b"two", False), (b"three", True)):
@@ -233,7 +233,7 @@ def test_transactions_are_all_or_nothing(node: Node, topic: str, group: str) -> 
 
 @judges(feature=Feature.EXACTLY_ONCE)
 def test_events_are_read_and_written_exactly_once(node: Node, topic: str, group: str) -> None:
-    """Read, transform, write: offsets travel in the transaction, an aborted one is read again."""
+    """Read, transform, write: the transaction includes the offsets, and events of an aborted one are read again."""
     publish(Producer(librdkafka(node)), topic, *(b"%d" % number for number in range(10)), partition=0)
     output = f"{topic}-out"
     producer = Producer(librdkafka(node, transactional_id=f"t-{topic}"))
@@ -265,7 +265,7 @@ def test_events_are_read_and_written_exactly_once(node: Node, topic: str, group:
 
 @judges(feature=Feature.FENCING)
 def test_second_producer_of_a_transactional_id_fences_the_first(node: Node, topic: str) -> None:
-    """A zombie finds out at its next step."""
+    """The old process gets an error at its next step."""
     first, second = (Producer(librdkafka(node, transactional_id=f"t-{topic}")) for _ in range(2))
     publish(Producer(librdkafka(node)), topic, b"x")
     first.init_transactions(_PATIENCE_S)
@@ -284,8 +284,8 @@ def test_second_producer_of_a_transactional_id_fences_the_first(node: Node, topi
 
 
 @judges(feature=Feature.TOPICS)
-def test_topics_are_made_changed_and_deleted(node: Node, topic: str) -> None:
-    """What `kafka-topics` and `kafka-configs` do."""
+def test_topics_are_created_changed_and_deleted(node: Node, topic: str) -> None:
+    """`kafka-topics` and `kafka-configs` do the same."""
     admin = AdminClient(librdkafka(node))
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     admin.create_topics([NewTopic(topic, 3, config={"cleanup.policy": "compact"})])[topic].result(_PATIENCE_S)
@@ -307,8 +307,8 @@ def test_topics_are_made_changed_and_deleted(node: Node, topic: str) -> None:
 
 
 @judges(feature=Feature.REFUSALS)
-def test_topic_that_is_there_cannot_be_made(node: Node, topic: str) -> None:
-    """The error is the one that scripts look for."""
+def test_existing_topic_cannot_be_created(node: Node, topic: str) -> None:
+    """Scripts check for this error."""
     admin = AdminClient(librdkafka(node))
     admin.create_topics([NewTopic(topic, 1)])[topic].result(_PATIENCE_S)
 
@@ -319,8 +319,8 @@ def test_topic_that_is_there_cannot_be_made(node: Node, topic: str) -> None:
 
 
 @judges(feature=Feature.GROUP_ADMIN)
-def test_groups_are_listed_described_rewound_and_deleted(node: Node, topic: str, group: str) -> None:
-    """What `kafka-consumer-groups` does."""
+def test_groups_are_listed_described_reset_and_deleted(node: Node, topic: str, group: str) -> None:
+    """`kafka-consumer-groups` does the same."""
     publish(Producer(librdkafka(node)), topic, *(b"%d" % number for number in range(5)), partition=0)
     admin = AdminClient(librdkafka(node))
     with consuming(librdkafka(node, group_id=group, auto_offset_reset="earliest")) as consumer:
@@ -344,7 +344,7 @@ def test_groups_are_listed_described_rewound_and_deleted(node: Node, topic: str,
 
 @judges(feature=Feature.RECORD_ADMIN)
 def test_offsets_are_found_by_time_and_records_deleted(node: Node, topic: str) -> None:
-    """What `kafka-get-offsets` and `kafka-delete-records` do."""
+    """`kafka-get-offsets` and `kafka-delete-records` do the same."""
     producer = Producer(librdkafka(node))
     first = publish(producer, topic, b"a", b"b", partition=0)[0]
     place = TopicPartition(topic, 0)
@@ -365,7 +365,7 @@ def test_offsets_are_found_by_time_and_records_deleted(node: Node, topic: str) -
 
 @judges(feature=Feature.REFUSALS)
 def test_wrong_key_is_reported(node: Node) -> None:
-    """Reference check 6: the reason reaches the application's log."""
+    """Reference check 6: the application's log has the reason."""
     errors: list[KafkaError] = []
     settings = librdkafka(node) | {
         "error_cb": errors.append,
@@ -382,8 +382,8 @@ def test_wrong_key_is_reported(node: Node) -> None:
 
 
 @judges(feature=Feature.REFUSALS)
-def test_too_large_an_event_fails_alone(node: Node, topic: str) -> None:
-    """Reference check 15, as an application sees it."""
+def test_event_that_is_too_large_fails_alone(node: Node, topic: str) -> None:
+    """Reference check 15, for an application."""
     small = Node(hubs=[topic])
     with small:
         producer = Producer(librdkafka(small, message_max_bytes=5_000_000))

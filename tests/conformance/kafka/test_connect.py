@@ -1,4 +1,4 @@
-"""Kafka Connect in distributed mode: its own state in compacted hubs, lines of files in and out, crashes between."""
+"""Kafka Connect in distributed mode: its state in compacted hubs, lines of files as events, and crashes."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,16 +24,16 @@ pytestmark = [
 
 _FIRST_LINES = 10
 _LINES = 2000
-# Four such changes of a connector fill the smallest segment that can be set.
+# Four such changes of a connector fill the smallest possible segment.
 _LARGE = 300_000
 _CHANGES = 8
-# By default a worker notes where its connectors are once a minute.
+# By default a worker stores the positions of its connectors once a minute.
 _OFTEN = "offset.flush.interval.ms=1000\n"
 
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[Node]:
-    """A node that compacts at once what can be compacted."""
+    """A node that compacts as early as possible."""
     with Node(settings={"as": "premium", "segment_bytes": "1 MiB", "retention_check_interval_s": 1}) as node:
         yield node
 
@@ -64,7 +64,7 @@ def settings(node: Node) -> dict[str, Any]:
 
 
 class Pipe:
-    """A file, a source, a hub, a sink and a file again: the connectors of the manual under unique names."""
+    """A file, a source, a hub, a sink and a second file: the connectors of the manual with unique names."""
 
     def __init__(self, worker: Worker, folder: Path, topic: str) -> None:
         self._worker = worker
@@ -74,12 +74,12 @@ class Pipe:
         self._written = 0
 
     def open_source(self) -> None:
-        """Begin to read the file; the hub is made with its first line."""
+        """Start to read the file; the hub is created with its first line."""
         changes = {"lines-in": self.source, "/tmp/orders.txt": str(self._source_file), '"orders"': f'"{self._topic}"'}
         self._worker.create("source.json", changes)
 
     def open_sink(self) -> None:
-        """Begin to write the copy; the hub must be there, or the sink makes it in its own way."""
+        """Start to write the copy; the hub must exist, or the sink creates it with other settings."""
         changes = {"lines-out": self.sink, "/tmp/orders-copy.txt": str(self._sink_file), '"orders"': f'"{self._topic}"'}
         self._worker.create("sink.json", changes)
 
@@ -102,7 +102,7 @@ class Pipe:
 
 @pytest.fixture
 def pipe(shared: Worker, settings: dict[str, Any], topic: str, tmp_path: Path) -> Pipe:
-    """Through which the first lines have come."""
+    """A pipe that has copied its first lines."""
     made = Pipe(shared, tmp_path, topic)
     made.write(_FIRST_LINES)
     made.open_source()
@@ -113,8 +113,8 @@ def pipe(shared: Worker, settings: dict[str, Any], topic: str, tmp_path: Path) -
 
 
 @pytest.mark.judges(feature=Feature.OWN_TOPICS)
-def test_worker_keeps_its_state_in_compacted_topics(shared: Worker, settings: dict[str, Any]) -> None:
-    """Check 50: it makes them itself, and would not have started had they not been exactly compacted."""
+def test_worker_stores_its_state_in_compacted_topics(shared: Worker, settings: dict[str, Any]) -> None:
+    """Check 50: it creates them itself, and would not start if their policy was not exactly compact."""
     names = ("connect-configs", "connect-offsets", "connect-status")
     assert shared.names() is not None
 
@@ -127,8 +127,8 @@ def test_worker_keeps_its_state_in_compacted_topics(shared: Worker, settings: di
 
 
 @pytest.mark.judges(feature=Feature.CONNECTORS)
-def test_lines_of_a_file_come_out_of_another_file(pipe: Pipe, settings: dict[str, Any], topic: str) -> None:
-    """Source and sink share nothing but a hub: every line arrives once and in order, and the sink's place is kept."""
+def test_lines_of_a_file_are_copied_to_another_file(pipe: Pipe, settings: dict[str, Any], topic: str) -> None:
+    """Source and sink share only a hub: every line arrives once and in order, and the sink stores its position."""
     pipe.write()
     pipe.await_lines()
 
@@ -142,7 +142,7 @@ def test_lines_of_a_file_come_out_of_another_file(pipe: Pipe, settings: dict[str
 def test_connector_can_be_paused_resumed_and_deleted(
     shared: Worker, pipe: Pipe, settings: dict[str, Any], topic: str
 ) -> None:
-    """The worker's orders go through its compacted topics, and what waits is not lost."""
+    """The worker uses its compacted topics for this, and waiting lines are not lost."""
     shared.pause(pipe.source)
     shared.await_state(pipe.source, "PAUSED")
     pipe.write()
@@ -158,8 +158,8 @@ def test_connector_can_be_paused_resumed_and_deleted(
 
 
 @pytest.mark.judges(feature=Feature.OWN_RESTARTS)
-def test_worker_that_starts_again_goes_on_where_it_was(shared: Worker, pipe: Pipe, settings: dict[str, Any]) -> None:
-    """Connectors, positions of sources and of sinks are read back from hubs, after compaction too."""
+def test_restarted_worker_continues_where_it_was(shared: Worker, pipe: Pipe, settings: dict[str, Any]) -> None:
+    """Connectors and positions are read from hubs, also after compaction."""
     config = shared.config(pipe.sink)
     for number in range(_CHANGES):
         shared.configure(pipe.sink, config | {"description": f"{number}" * _LARGE})
@@ -181,7 +181,7 @@ def _kept(settings: dict[str, Any], key: bytes) -> list[bytes]:
 
 
 @pytest.mark.judges(feature=Feature.EXACTLY_ONCE)
-def test_worker_that_is_killed_writes_each_line_exactly_once(
+def test_killed_worker_writes_each_line_exactly_once(
     node: Node, settings: dict[str, Any], topic: str, tmp_path: Path
 ) -> None:
     """With exactly-once support events and positions are one transaction; an open one is aborted by the next worker."""

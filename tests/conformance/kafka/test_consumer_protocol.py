@@ -28,7 +28,7 @@ rdkafka = judges(client=Name.CONFLUENT)
 
 pytestmark = [pytest.mark.foreign, judges(transport=Transport.PLAIN, feature=Feature.CONSUMER_PROTOCOL)]
 
-# Classic members learn of a rebalance with their next heartbeat, too.
+# Classic members also learn of a rebalance with their next heartbeat.
 _CLASSIC: dict[str, Any] = {"group_protocol": "classic", "heartbeat_interval_ms": 200, "session_timeout_ms": 6000}
 _CONSUMER: dict[str, Any] = {"group_protocol": "consumer"}
 _PATIENCE_S = 120.0
@@ -36,7 +36,7 @@ _PATIENCE_S = 120.0
 
 @pytest.fixture(scope="module")
 def driver() -> Iterator[Driver]:
-    """Clients before 4.0 know the protocol only as an experiment."""
+    """Clients before 4.0 have only an experimental version of the protocol."""
     with a_driver(Jars.KAFKA_4) as driver:
         yield driver
 
@@ -77,7 +77,7 @@ def owned(shares: list[list[int]]) -> list[int]:
 
 @java
 def test_members_share_partitions_and_take_over(jvm_by_transport: Jvm, topic: str, group: str) -> None:
-    """One, two and three members; each partition has one reader, and nothing is read twice after a commit."""
+    """There are one, two and three members; each partition has one reader, and nothing is read twice after a commit."""
     jvm = jvm_by_transport
     make_topic(jvm, topic)
     values = publish(jvm, topic, 40)
@@ -106,8 +106,8 @@ def test_members_share_partitions_and_take_over(jvm_by_transport: Jvm, topic: st
 
 @java
 @judges(feature=Feature.REGEX_SUBSCRIPTION)
-def test_pattern_follows_topics_that_come_later(jvm_by_transport: Jvm, topic: str, group: str) -> None:
-    """RE2 on the node; topics that do not match are left alone."""
+def test_pattern_includes_topics_that_are_created_later(jvm_by_transport: Jvm, topic: str, group: str) -> None:
+    """The node evaluates RE2; topics that do not match are not read."""
     jvm = jvm_by_transport
     make_topic(jvm, f"{topic}-eu", 1)
     make_topic(jvm, f"other-{topic}-eu", 1)
@@ -128,7 +128,7 @@ def test_pattern_follows_topics_that_come_later(jvm_by_transport: Jvm, topic: st
 @java
 @judges(feature=Feature.REGEX_SUBSCRIPTION)
 def test_invalid_pattern_is_refused(jvm: Jvm, group: str) -> None:
-    """The client's own error, with the reason."""
+    """The client's own error has the reason."""
     with jvm.consumer(group_id=group, **_CONSUMER) as consumer:
         consumer.subscribe_pattern("orders(")
         with pytest.raises(ClientError) as result:
@@ -138,8 +138,8 @@ def test_invalid_pattern_is_refused(jvm: Jvm, group: str) -> None:
 
 
 @java
-def test_static_member_comes_back_to_its_partitions(jvm: Jvm, topic: str, group: str) -> None:
-    """The other member notices nothing."""
+def test_static_member_gets_its_partitions_back(jvm: Jvm, topic: str, group: str) -> None:
+    """The other member is not affected."""
     make_topic(jvm, topic)
     with jvm.consumer(group_id=group, group_instance_id="stays", **_CONSUMER) as stays:
         stays.subscribe(topic)
@@ -156,8 +156,8 @@ def test_static_member_comes_back_to_its_partitions(jvm: Jvm, topic: str, group:
 
 @java
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
-def test_assignor_of_ones_choice(jvm: Jvm, topic: str, group: str, assignor: str) -> None:
-    """And its name is shown to administrators."""
+def test_requested_assignor_is_used(jvm: Jvm, topic: str, group: str, assignor: str) -> None:
+    """Administrators see its name."""
     make_topic(jvm, topic)
     settings = {"group_id": group, "group_remote_assignor": assignor, **_CONSUMER}
     with jvm.consumer(**settings) as first, jvm.consumer(**settings) as second:
@@ -171,7 +171,7 @@ def test_assignor_of_ones_choice(jvm: Jvm, topic: str, group: str, assignor: str
 
 @java
 def test_unknown_assignor_is_refused(jvm: Jvm, topic: str, group: str) -> None:
-    """With the names of those there are."""
+    """The error lists the supported names."""
     make_topic(jvm, topic)
     with jvm.consumer(group_id=group, group_remote_assignor="nearest", **_CONSUMER) as consumer:
         consumer.subscribe(topic)
@@ -183,7 +183,7 @@ def test_unknown_assignor_is_refused(jvm: Jvm, topic: str, group: str) -> None:
 
 @java
 def test_offsets_are_read_written_and_committed_exactly_once(jvm: Jvm, topic: str, group: str) -> None:
-    """A transactional producer commits for a member by its epoch."""
+    """A transactional producer commits for a member with its epoch."""
     make_topic(jvm, topic, 1)
     publish(jvm, topic, 3, 1)
     with (
@@ -201,8 +201,8 @@ def test_offsets_are_read_written_and_committed_exactly_once(jvm: Jvm, topic: st
 
 
 @java
-def test_members_go_on_after_a_crash_of_the_node(driver: Driver, topic: str, group: str) -> None:
-    """In the same epochs with the same partitions, classic members too: there is no rebalance."""
+def test_members_continue_after_a_crash_of_the_node(driver: Driver, topic: str, group: str) -> None:
+    """They have the same epochs and partitions, also classic members: there is no rebalance."""
     with Node(settings={"as": "unlimited", "group_consumer_heartbeat_interval_s": 0.3}) as node:
         jvm = Jvm(driver, client_settings(node))
         make_topic(jvm, topic)
@@ -239,7 +239,7 @@ def members(jvm: Jvm, topic: str, group: str, *kinds: dict[str, Any]) -> Iterato
 def test_group_moves_from_classic_to_consumer_and_back(
     jvm_by_transport: Jvm, topic: str, group: str, strategy: str
 ) -> None:
-    """A rolling change of group.protocol in both directions; at every moment each partition has one reader."""
+    """group.protocol is changed in both directions, one member at a time; each partition always has one reader."""
     jvm = jvm_by_transport
     make_topic(jvm, topic)
     publish(jvm, topic, 40)
@@ -298,7 +298,7 @@ def run(jvm: Jvm, node: Node, tmp_path: Path) -> Callable[..., Ended]:
 
 @tools
 def test_tools_describe_a_consumer_group(run: Callable[..., Ended], jvm: Jvm, topic: str, group: str) -> None:
-    """Members with epochs, the state with its assignor, and the type in the list."""
+    """The output has members with epochs, the state with its assignor, and the type in the list."""
     make_topic(jvm, topic, 2)
     with jvm.consumer(group_id=group, client_id="reader", **_CONSUMER) as consumer:
         consumer.subscribe(topic)
@@ -320,7 +320,7 @@ def test_tools_describe_a_consumer_group(run: Callable[..., Ended], jvm: Jvm, to
 def test_console_consumer_reads_with_the_consumer_protocol(
     run: Callable[..., Ended], jvm: Jvm, topic: str, group: str
 ) -> None:
-    """What Kafka 4.3's console consumer recommends."""
+    """Kafka 4.3's console consumer recommends it."""
     make_topic(jvm, topic)
     values = publish(jvm, topic, 8)
 
@@ -335,8 +335,8 @@ def test_console_consumer_reads_with_the_consumer_protocol(
 
 @tools
 @judges(feature=Feature.REFUSALS)
-def test_share_groups_are_refused_in_words(run: Callable[..., Ended], jvm: Jvm, topic: str, group: str) -> None:
-    """KIP-932 is not served: the console prints that and ends; it does not wait."""
+def test_share_groups_are_refused_with_a_reason(run: Callable[..., Ended], jvm: Jvm, topic: str, group: str) -> None:
+    """KIP-932 is not supported: the console prints that and ends, instead of waiting."""
     make_topic(jvm, topic)
 
     ended = run("ConsoleShareConsumer", "--topic", topic, "--group", group, "--timeout-ms", "15000")
@@ -375,7 +375,7 @@ def publish_rd(node: Node, topic: str, count: int = 8) -> None:
 
 @rdkafka
 def test_librdkafka_members_share_partitions_and_take_over(node: Node, topic: str, group: str) -> None:
-    """The member that waited in silence is served."""
+    """A member that waits for partitions gets them."""
     publish_rd(node, topic)
     with consuming(node, group) as first:
         first.subscribe([topic])
@@ -391,7 +391,7 @@ def test_librdkafka_members_share_partitions_and_take_over(node: Node, topic: st
 
 @rdkafka
 @judges(feature=Feature.REGEX_SUBSCRIPTION)
-def test_librdkafka_pattern_follows_topics_that_come_later(node: Node, topic: str, group: str) -> None:
+def test_librdkafka_pattern_includes_topics_that_are_created_later(node: Node, topic: str, group: str) -> None:
     """A name that begins with ^ is a pattern; the node evaluates it."""
     publish_rd(node, f"{topic}-a")
     with consuming(node, group) as consumer:
@@ -402,8 +402,8 @@ def test_librdkafka_pattern_follows_topics_that_come_later(node: Node, topic: st
 
 
 @rdkafka
-def test_librdkafka_static_member_comes_back_to_its_partitions(node: Node, topic: str, group: str) -> None:
-    """No rebalance for the other one."""
+def test_librdkafka_static_member_gets_its_partitions_back(node: Node, topic: str, group: str) -> None:
+    """The other member does not rebalance."""
     publish_rd(node, topic)
     rebalances: list[str] = []
     with consuming(node, group, group_instance_id="stays") as stays:
@@ -436,8 +436,8 @@ def test_librdkafka_classic_and_consumer_members_share_a_group(node: Node, topic
 
 @rdkafka
 @judges(feature=Feature.REFUSALS)
-def test_librdkafka_share_groups_are_refused_in_words(node: Node, topic: str, group: str) -> None:
-    """KIP-932 is not served: the consumer fails at once, it does not wait in silence."""
+def test_librdkafka_share_groups_are_refused_with_a_reason(node: Node, topic: str, group: str) -> None:
+    """KIP-932 is not supported: the consumer fails at once, instead of waiting without an error."""
     consumer = ShareConsumer(librdkafka(node, group_id=group))
     consumer.subscribe([topic])
 

@@ -38,8 +38,8 @@ def sorted_values(records: list[Facts]) -> list[str]:
 
 
 @judges(feature=Feature.CODECS)
-def test_every_codec_comes_back(jvm_by_transport: Jvm, topic: str) -> None:
-    """Reference check 11: in Java's own framings."""
+def test_events_are_read_back_in_every_codec(jvm_by_transport: Jvm, topic: str) -> None:
+    """Reference check 11: the codecs have Java's own framing."""
     make_topic(jvm_by_transport, topic, partitions=len(_CODECS))
     values = [f"{number} " * 100 for number in range(20)]
 
@@ -56,8 +56,8 @@ def test_every_codec_comes_back(jvm_by_transport: Jvm, topic: str) -> None:
 
 @judges(feature=Feature.RECORDS)
 @pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
-def test_records_come_back_as_they_were_sent(jvm: Jvm, topic: str, kind: str) -> None:
-    """Key, value, headers in order, null and empty; the time is the producer's or the node's, as the topic says."""
+def test_records_are_read_back_unchanged(jvm: Jvm, topic: str, kind: str) -> None:
+    """Key, value, headers in order, null and empty are compared; the time is that of the producer or of the append."""
     make_topic(jvm, topic, message_timestamp_type=kind)
     sent_ms = int(time.time() * 1000) - 5000
     full = {"key": "größe", "value": "x", "headers": [["h", "1"], ["h", None], ["g", ""]]}
@@ -79,7 +79,7 @@ def test_records_come_back_as_they_were_sent(jvm: Jvm, topic: str, kind: str) ->
 
 
 @judges(feature=Feature.IDEMPOTENT)
-def test_a_producer_is_idempotent_by_default(jvm: Jvm, topic: str) -> None:
+def test_producer_is_idempotent_by_default(jvm: Jvm, topic: str) -> None:
     """Many batches in flight, offsets without a gap, and the partition has the state of its producer."""
     make_topic(jvm, topic)
 
@@ -94,7 +94,7 @@ def test_a_producer_is_idempotent_by_default(jvm: Jvm, topic: str) -> None:
 @judges(feature=Feature.ACKS)
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 def test_every_acknowledgement_stores_every_event(jvm: Jvm, topic: str, acks: str) -> None:
-    """In order; who asks for no answer gets no offset."""
+    """They are in order; with acks=0 the client gets no offset."""
     make_topic(jvm, topic)
     values = [str(number) for number in range(100)]
 
@@ -113,7 +113,7 @@ def test_every_acknowledgement_stores_every_event(jvm: Jvm, topic: str, acks: st
 
 @judges(feature=Feature.POSITIONS)
 def test_positions_are_found(jvm: Jvm, topic: str) -> None:
-    """Beginning, end, an offset and a time."""
+    """They are the beginning, the end, an offset and a time."""
     make_topic(jvm, topic, message_timestamp_type="CreateTime")
     spot, start_ms = (topic, 2), int(time.time() * 1000) - 60_000
     with jvm.producer() as producer:
@@ -132,8 +132,8 @@ def test_positions_are_found(jvm: Jvm, topic: str) -> None:
 
 
 @judges(feature=Feature.ASSIGN)
-def test_partitions_of_ones_own_choice(jvm: Jvm, topic: str) -> None:
-    """Without a group."""
+def test_partitions_can_be_assigned_by_the_client(jvm: Jvm, topic: str) -> None:
+    """There is no group."""
     make_topic(jvm, topic)
     for partition in range(4):
         publish(jvm, topic, str(partition), partition=partition)
@@ -146,8 +146,8 @@ def test_partitions_of_ones_own_choice(jvm: Jvm, topic: str) -> None:
 
 
 @judges(feature=Feature.PAUSE)
-def test_a_paused_partition_waits(jvm: Jvm, topic: str) -> None:
-    """And none of its events is lost."""
+def test_paused_partition_is_not_read(jvm: Jvm, topic: str) -> None:
+    """No event of it is lost."""
     make_topic(jvm, topic)
     publish(jvm, topic, "a", partition=0)
     publish(jvm, topic, "b", partition=1)
@@ -163,8 +163,8 @@ def test_a_paused_partition_waits(jvm: Jvm, topic: str) -> None:
 
 
 @judges(feature=Feature.COMMITS)
-def test_commits_are_kept(jvm: Jvm, topic: str, group: str) -> None:
-    """With their metadata, synchronous or not; another consumer of the group continues there."""
+def test_commits_are_stored(jvm: Jvm, topic: str, group: str) -> None:
+    """They have metadata, and are synchronous or asynchronous; another consumer of the group continues there."""
     make_topic(jvm, topic)
     publish(jvm, topic, "a", "b", "c")
 
@@ -186,7 +186,7 @@ def test_commits_are_kept(jvm: Jvm, topic: str, group: str) -> None:
 
 
 @judges(feature=Feature.GROUPS)
-def test_a_group_shares_and_goes_on_where_it_was(jvm_by_transport: Jvm, topic: str, group: str) -> None:
+def test_group_shares_partitions_and_continues_at_its_commits(jvm_by_transport: Jvm, topic: str, group: str) -> None:
     """Reference checks 32 and 33, with the assignors that Java has by default."""
     jvm = jvm_by_transport
     make_topic(jvm, topic)
@@ -212,8 +212,8 @@ def test_a_group_shares_and_goes_on_where_it_was(jvm_by_transport: Jvm, topic: s
 
 
 @judges(feature=Feature.COOPERATIVE)
-def test_cooperative_members_keep_what_they_have(jvm: Jvm, topic: str, group: str) -> None:
-    """KIP-429: a member revokes only the partitions of the new member, and gets them back when that leaves."""
+def test_cooperative_members_keep_their_partitions(jvm: Jvm, topic: str, group: str) -> None:
+    """KIP-429: a member revokes only the partitions of the new member, and gets them back when it leaves."""
     make_topic(jvm, topic)
     assignor = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
     settings = {"group_id": group, "partition_assignment_strategy": assignor, **_QUICK}
@@ -232,7 +232,7 @@ def test_cooperative_members_keep_what_they_have(jvm: Jvm, topic: str, group: st
 
 
 @judges(feature=Feature.STATIC)
-def test_a_static_member_comes_back_to_its_partitions(jvm: Jvm, topic: str, group: str) -> None:
+def test_static_member_gets_its_partitions_back(jvm: Jvm, topic: str, group: str) -> None:
     """Reference check 36: the other member does not rebalance."""
     make_topic(jvm, topic)
 
@@ -267,7 +267,9 @@ def read_committed(jvm: Jvm, topic: str, count: int, isolation: str = "read_comm
 
 @judges(feature=Feature.TRANSACTIONS)
 def test_transactions_are_all_or_nothing(jvm: Jvm, topic: str) -> None:
-    """Readers of committed events see only these, the others see everything; administrators see the open one."""
+    """read_committed consumers see only committed events, others see everything; administrators see the open
+    transaction.
+    """
     make_topic(jvm, topic)
     with jvm.producer(transactional_id=f"t-{topic}") as producer:
         producer.init_transactions()
@@ -289,7 +291,7 @@ def test_transactions_are_all_or_nothing(jvm: Jvm, topic: str) -> None:
 
 @judges(feature=Feature.EXACTLY_ONCE)
 def test_events_are_read_and_written_exactly_once(jvm: Jvm, topic: str, group: str) -> None:
-    """Offsets travel in the transaction; what an aborted one has read is read again."""
+    """Offsets are committed with the transaction; events of an aborted one are read again."""
     output = f"{topic}-out"
     make_topic(jvm, topic)
     make_topic(jvm, output)
@@ -336,7 +338,7 @@ def test_the_second_producer_of_a_transactional_id_fences_the_first(jvm: Jvm, to
 
 
 @judges(feature=Feature.TOPICS)
-def test_topics_are_made_described_grown_and_deleted(jvm: Jvm, topic: str) -> None:
+def test_topics_are_created_described_extended_and_deleted(jvm: Jvm, topic: str) -> None:
     """Names and ids agree in every answer."""
     made = jvm.admin("createTopic", topic=topic, partitions=3, configs={})
     described = jvm.admin("describeTopic", topic=topic)
@@ -353,7 +355,7 @@ def test_topics_are_made_described_grown_and_deleted(jvm: Jvm, topic: str) -> No
 
 @judges(feature=Feature.CONFIGS)
 def test_configurations_are_read_and_changed(jvm: Jvm, topic: str) -> None:
-    """Set, and back to the default; the node's own can be read."""
+    """An entry is set and reset; those of the broker can be read."""
     make_topic(jvm, topic, cleanup_policy="compact")
     before = jvm.admin("describeConfigs", topic=topic)
 
@@ -368,8 +370,8 @@ def test_configurations_are_read_and_changed(jvm: Jvm, topic: str) -> None:
 
 
 @judges(feature=Feature.GROUP_ADMIN)
-def test_groups_are_listed_described_moved_and_deleted(jvm: Jvm, topic: str, group: str) -> None:
-    """While it has members it can neither be moved nor deleted."""
+def test_groups_are_listed_described_reset_and_deleted(jvm: Jvm, topic: str, group: str) -> None:
+    """A group with members can neither be reset nor deleted."""
     make_topic(jvm, topic)
     publish(jvm, topic, *"abc")
     with jvm.consumer(group_id=group, client_id="a client") as consumer:
@@ -399,7 +401,7 @@ def _refusal(jvm: Jvm, name: str, group: str, topic: str) -> str:
 
 @judges(feature=Feature.RECORD_ADMIN)
 def test_offsets_are_listed_and_records_deleted(jvm: Jvm, topic: str) -> None:
-    """Earliest, latest, by time, the newest time; and the start moves forward."""
+    """Offsets are found by earliest, latest, time and newest time; the log start offset moves."""
     make_topic(jvm, topic)
     sent = publish(jvm, topic, *"abcd")
     first_ms, last_ms = sent[0]["timeMs"], sent[-1]["timeMs"]
@@ -418,7 +420,7 @@ def test_offsets_are_listed_and_records_deleted(jvm: Jvm, topic: str) -> None:
 
 @judges(feature=Feature.CLUSTER)
 def test_the_cluster_is_described(jvm: Jvm, topic: str) -> None:
-    """One node, which leads everything and knows the size of every partition."""
+    """There is one node, which is the leader of everything and knows the size of every partition."""
     make_topic(jvm, topic, partitions=2)
     publish(jvm, topic, "x" * 1000)
 
@@ -447,7 +449,7 @@ def test_the_cluster_is_described(jvm: Jvm, topic: str) -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_administrators_get_the_right_error(jvm: Jvm, task: str, arguments: Facts, name: str) -> None:
-    """In the types of the client."""
+    """They have the types of the client."""
     if "taken" not in jvm.admin("listTopics"):
         make_topic(jvm, "taken")
 
@@ -469,7 +471,7 @@ def test_a_wrong_key_is_reported(jvm: Jvm, node: Node) -> None:
 
 
 @judges(feature=Feature.REFUSALS)
-def test_an_event_that_is_too_large_is_refused(jvm: Jvm, topic: str) -> None:
+def test_event_that_is_too_large_is_refused(jvm: Jvm, topic: str) -> None:
     """Reference check 15: only this event fails, the producer continues."""
     with Node(hubs=[topic], settings={"memory": True}) as small:
         clients = jvm.signed_in_as(client_settings(small))

@@ -28,7 +28,7 @@ _PATIENCE_S = 120.0
 
 @pytest.fixture(autouse=True)
 def no_leftovers() -> Iterator[None]:
-    """Objects that a client left are collected here, and not in another test."""
+    """Objects that a client left open are collected here, and not in another test."""
     yield
     gc.collect()
 
@@ -55,8 +55,8 @@ def read(consumer: Any, count: int) -> list[Any]:
 
 @judges(feature=Feature.CODECS)
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
-def test_events_come_back_as_they_were_sent(node: Node, topic: str, codec: str | None) -> None:
-    """Reference check 11: in every codec, with the packages that the library takes for them."""
+def test_events_are_read_back_unchanged(node: Node, topic: str, codec: str | None) -> None:
+    """Reference check 11: every codec is used, with the packages that the library uses for them."""
     values = [b"%d" % number * 100 for number in range(50)]
     results = publish(node, topic, *values, compression_type=codec)
 
@@ -74,7 +74,7 @@ def test_events_come_back_as_they_were_sent(node: Node, topic: str, codec: str |
     "tls",
     [pytest.param(False, id="plaintext"), pytest.param(True, id="tls", marks=judges(transport=Transport.TLS))],
 )
-def test_records_come_back_over_each_transport(node: Node, topic: str, tls: bool) -> None:
+def test_records_are_read_back_over_each_transport(node: Node, topic: str, tls: bool) -> None:
     """Key, value and headers; over TLS with the node's own CA."""
     publish(node, topic, b"x", tls=tls)
 
@@ -87,8 +87,8 @@ def test_records_come_back_over_each_transport(node: Node, topic: str, tls: bool
 
 
 @judges(feature=Feature.GROUPS)
-def test_group_goes_on_where_it_was(node: Node, topic: str, group: str) -> None:
-    """Join, sync, heartbeat, commit, leave by another implementation."""
+def test_group_continues_at_its_committed_offsets(node: Node, topic: str, group: str) -> None:
+    """Join, sync, heartbeat, commit and leave are sent by another implementation."""
     publish(node, topic, *(b"%d" % number for number in range(10)))
     arguments = kafka_python(
         node, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False, session_timeout_ms=6000,
@@ -105,7 +105,7 @@ def test_group_goes_on_where_it_was(node: Node, topic: str, group: str) -> None:
 
 @judges(feature=Feature.POSITIONS)
 def test_positions_are_found(node: Node, topic: str) -> None:
-    """Beginning, end and by time."""
+    """They are the beginning, the end and a time."""
     results = publish(node, topic, b"a", b"b")
     consumer = KafkaConsumer(**kafka_python(node))
     place = Place(topic, 0)
@@ -119,8 +119,8 @@ def test_positions_are_found(node: Node, topic: str) -> None:
 
 
 @judges(feature=Feature.TOPICS)
-def test_topics_are_made_listed_and_deleted(node: Node, topic: str) -> None:
-    """By kafka-python's admin client."""
+def test_topics_are_created_listed_and_deleted(node: Node, topic: str) -> None:
+    """It uses kafka-python's admin client."""
     admin = KafkaAdminClient(**kafka_python(node))
     try:
         admin.create_topics([NewTopic(topic, num_partitions=3, replication_factor=1)])

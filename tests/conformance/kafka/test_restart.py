@@ -19,7 +19,7 @@ pytestmark = [
 ]
 
 _PATIENCE_S = 120.0
-# Clients reconnect soon, so that the tests are short.
+# Clients reconnect quickly, so that the tests are short.
 _IMPATIENT: dict[str, Any] = {"reconnect_backoff_ms": 20, "reconnect_backoff_max_ms": 100}
 
 
@@ -66,8 +66,8 @@ def test_every_acknowledged_event_survives_a_crash() -> None:
     assert stored == [b"%d" % index for index in range(number)]
 
 
-def test_consumer_goes_on_after_a_restart() -> None:
-    """Check 41: the same member, without losing or repeating what it has committed."""
+def test_consumer_continues_after_a_restart() -> None:
+    """Check 41: it is the same member, and nothing after its commit is lost or repeated."""
     with Node(hubs=[HubSetting(name="orders", partition_count=2)]) as node:
         producer = Producer(librdkafka(node, **_IMPATIENT))
         settings = librdkafka(node, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False, **_IMPATIENT)

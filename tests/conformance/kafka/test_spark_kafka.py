@@ -1,7 +1,7 @@
-"""Spark's own Kafka connector: batches and streams in, batches and streams out.
+"""Spark's own Kafka connector: it reads and writes batches and streams.
 
-There is no connector of the version of our Spark in Maven Central; the tests use the previous one. Users of PySpark
-have `format("eventhubs")` as well, which is tested in `tests/pipeline`.
+Maven Central has no connector for our version of Spark; the tests use the previous one. PySpark users also have
+`format("eventhubs")`, which is tested in `tests/pipeline`.
 """
 
 import json
@@ -33,7 +33,7 @@ _JOB_SECONDS = 240
 
 @pytest.fixture(scope="module")
 def seen(node: Node, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the job saw; one session for all tests, because it takes longest to start."""
+    """The results of the job; one session serves all tests, because it is slow to start."""
     pytest.importorskip("pyspark")
     folder = tmp_path_factory.mktemp("spark")
     try:
@@ -71,14 +71,14 @@ def _expected(first: int, last: int) -> list[tuple[str, str, str]]:
 
 @pytest.mark.judges(feature=Feature.SPARK_BATCHES)
 def test_batch_is_written_and_read_back(seen: dict[str, Any]) -> None:
-    """Keys, values and headers, each row once; and from given offsets on only later rows."""
+    """Keys, values and headers are compared, each row once; from given offsets only later rows are read."""
     assert _content(seen["everything"]) == _expected(0, _COUNT)
     assert _content(seen["later"]) == _expected(_COUNT, 2 * _COUNT)
 
 
 @pytest.mark.judges(feature=Feature.SPARK_STREAMS)
-def test_stream_goes_on_from_its_checkpoint(node: Node, seen: dict[str, Any]) -> None:
-    """Two runs in micro-batches over one checkpoint: the copy has every row exactly once."""
+def test_stream_continues_from_its_checkpoint(node: Node, seen: dict[str, Any]) -> None:
+    """There are two runs of micro-batches over one checkpoint: the copy has every row exactly once."""
     copied = topics.messages(librdkafka(node), seen["copy"])
 
     rows = sorted(((message.key() or b"").decode(), (message.value() or b"").decode()) for message in copied)

@@ -1,4 +1,4 @@
-"""Kafka Streams: a word count with its state in hubs, started again without its folder, and killed during its work."""
+"""Kafka Streams: a word count with its state in hubs, restarted without its folder, and killed while it works."""
 
 import shutil
 import struct
@@ -32,9 +32,9 @@ _PARTITIONS = 2
 _WORDS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta")
 _ROUND = 2000
 _REPARTITION, _CHANGELOG = "word-count-counts-repartition", "word-count-counts-changelog"
-# Every change of a count is written, none is left out because a newer one came in time.
+# Every change of a count is written; none is omitted because of a newer one.
 _EACH_CHANGE = "statestore.cache.max.bytes=0"
-# Transactions are short, so that a kill meets one that is open. What was read is deleted, and a member missed, soon.
+# Transactions are short, so that a kill hits an open one. Records are deleted, and a missing member is noticed, soon.
 _OFTEN = (
     "commit.interval.ms=100",
     "repartition.purge.interval.ms=500",
@@ -53,7 +53,7 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def _a_node() -> Iterator[Node]:
-    """A node of the tier on which the service has Streams, with the hubs of the application."""
+    """A node of the tier in which the service has Streams, with the hubs of the application."""
     with Node(settings={"as": "premium"}) as node:
         admin = AdminClient(librdkafka(node))
         for made in admin.create_topics([NewTopic(name, _PARTITIONS, 1) for name in (INPUT, OUTPUT)]).values():
@@ -62,7 +62,7 @@ def _a_node() -> Iterator[Node]:
 
 
 def _write(settings: dict[str, Any], counts: Counter[str], start: int) -> None:
-    """Some thousand lines of three words each; `counts` learns of them."""
+    """Write some thousand lines of three words each, and count them in `counts`."""
     lines = []
     for number in range(start, start + _ROUND):
         words = [_WORDS[(number * step) % len(_WORDS)] for step in (1, 3, 5)]
@@ -71,8 +71,8 @@ def _write(settings: dict[str, Any], counts: Counter[str], start: int) -> None:
     topics.write(settings, INPUT, lines)
 
 
-def _told(settings: dict[str, Any]) -> dict[str, list[int]]:
-    """Every count that a reader of committed events gets, by word and in order."""
+def _committed_counts(settings: dict[str, Any]) -> dict[str, list[int]]:
+    """All counts that a read_committed consumer gets, by word and in order."""
     results: dict[str, list[int]] = {}
     for message in topics.messages(settings, OUTPUT, committed_only=True):
         (count,) = struct.unpack(">q", message.value() or b"")
@@ -81,7 +81,7 @@ def _told(settings: dict[str, Any]) -> dict[str, list[int]]:
 
 
 def _last(settings: dict[str, Any]) -> Counter[str]:
-    return Counter({word: counts[-1] for word, counts in _told(settings).items()})
+    return Counter({word: counts[-1] for word, counts in _committed_counts(settings).items()})
 
 
 def _each_once(counts: Counter[str]) -> dict[str, list[int]]:
@@ -90,7 +90,7 @@ def _each_once(counts: Counter[str]) -> dict[str, list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """An application that was started again without its folder, and its results."""
+    """An application that was restarted without its folder, and its results."""
 
     settings: dict[str, Any]
     counts: Counter[str]
@@ -98,7 +98,7 @@ class Finished:
 
 @pytest.fixture(scope="module")
 def finished(classes: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
-    """Two runs of one application, the second of which finds nothing on its disk."""
+    """Two runs of one application; the second one has an empty disk."""
     counts: Counter[str] = Counter()
     folder = tmp_path_factory.mktemp("word-count")
     with _a_node() as node:
@@ -118,14 +118,14 @@ def finished(classes: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 @pytest.mark.judges(feature=Feature.OWN_RESTARTS)
-def test_counts_go_on_where_they_were_without_the_folder(finished: Finished) -> None:
-    """State is in the changelog: an instance that finds nothing on its disk restores everything from the hub."""
-    assert _told(finished.settings) == _each_once(finished.counts)
+def test_counts_continue_without_the_folder(finished: Finished) -> None:
+    """State is in the changelog: an instance with an empty disk restores everything from the hub."""
+    assert _committed_counts(finished.settings) == _each_once(finished.counts)
 
 
 @pytest.mark.judges(feature=Feature.OWN_TOPICS)
-def test_application_makes_the_topics_that_it_needs(finished: Finished) -> None:
-    """A repartition topic and a compacted changelog, as large as the input and with the application's own times."""
+def test_application_creates_the_topics_that_it_needs(finished: Finished) -> None:
+    """They are a repartition topic and a compacted changelog, with the partitions of the input and CreateTime."""
     assert _shape(finished.settings, _REPARTITION) == (_PARTITIONS, "delete", "CreateTime")
     assert _shape(finished.settings, _CHANGELOG) == (_PARTITIONS, "compact", "CreateTime")
 
@@ -136,7 +136,7 @@ def _shape(settings: dict[str, Any], topic: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.judges(feature=Feature.EXACTLY_ONCE)
-def test_counts_are_exact_after_kills_in_the_middle(classes: Path, tmp_path: Path) -> None:
+def test_counts_are_exact_after_kills(classes: Path, tmp_path: Path) -> None:
     """Exactly once: each count is published once and in order, although instances were killed during their work."""
     counts: Counter[str] = Counter()
     exactly_once = pasted(PAGE, "exactly-once.properties", {}).strip()
@@ -155,7 +155,7 @@ def test_counts_are_exact_after_kills_in_the_middle(classes: Path, tmp_path: Pat
         finally:
             application.stop()
 
-        assert _told(settings) == _each_once(counts)
+        assert _committed_counts(settings) == _each_once(counts)
 
 
 def _has_moved(settings: dict[str, Any], before: Counter[str]) -> bool:
@@ -163,8 +163,8 @@ def _has_moved(settings: dict[str, Any], before: Counter[str]) -> bool:
 
 
 @pytest.mark.judges(feature=Feature.REFUSALS)
-def test_streams_groups_are_refused_in_words(classes: Path, tmp_path: Path) -> None:
-    """KIP-1071 is not served: the application ends and says why, it does not wait."""
+def test_streams_groups_are_refused_with_a_reason(classes: Path, tmp_path: Path) -> None:
+    """KIP-1071 is not supported: the application ends with the reason, instead of waiting."""
     with _a_node() as node:
         application = WordCount(node, classes, tmp_path, more=("group.protocol=streams",))
         application.start()

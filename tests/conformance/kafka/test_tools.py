@@ -26,15 +26,15 @@ pytestmark = [pytest.mark.foreign, judges(transport=Transport.PLAIN)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """The tools of one version: the class that a script of `bin` starts, and what its options are called there."""
+    """The tools of one version: the class that a script of `bin` starts, and the names of its options."""
 
     jars: Jars
     mains: Mapping[str, str]
-    # By tool and option of the newest version; all of these have a value.
+    # Names by tool and option of the newest version; all of these options have a value.
     options: Mapping[tuple[str, str], str]
 
     def words(self, name: str, *arguments: str) -> Iterator[str]:
-        """The arguments of a tool as this version wants them."""
+        """The arguments of a tool for this version."""
         words = iter(arguments)
         for word in words:
             option = self.options.get((name, word))
@@ -66,7 +66,7 @@ _NEWEST = Tools(
 )
 _OLDER = Tools(
     jars=Jars.KAFKA_3,
-    # Tools that were written in Scala, inside the broker.
+    # Tools that were written in Scala, as a part of the broker.
     mains={
         **_NEWEST.mains,
         "kafka-console-producer": "kafka.tools.ConsoleProducer",
@@ -101,7 +101,7 @@ def tools(request: pytest.FixtureRequest) -> Tools:
 
 @pytest.fixture(scope="module")
 def driver(tools: Tools) -> Iterator[Driver]:
-    """One virtual machine for all tools of a version."""
+    """One JVM for all tools of a version."""
     with a_driver(tools.jars) as driver:
         yield driver
 
@@ -113,7 +113,7 @@ def jvm(driver: Driver, node: Node) -> Jvm:
 
 @pytest.fixture(scope="module")
 def run(tools: Tools, jvm: Jvm, node: Node, tmp_path_factory: pytest.TempPathFactory) -> Tool:
-    """Runs a tool as its script would, signed in; it must end well."""
+    """Runs a tool like its script, signed in; it must succeed."""
     settings = client_settings(node)
     server = ["--bootstrap-server", settings.pop("bootstrap.servers")]
     signed_in = [*server, "--command-config", str(write_settings(tmp_path_factory.mktemp("tools") / "c", settings))]
@@ -127,14 +127,14 @@ def run(tools: Tools, jvm: Jvm, node: Node, tmp_path_factory: pytest.TempPathFac
 
 
 def rows(text: str) -> list[dict[str, str]]:
-    """A table with a line of names above it, by column; separated by blanks."""
+    """The rows of a table with a header line, by column; separated by blanks."""
     head, *lines = (line.split() for line in text.splitlines() if line.strip())
     return [dict(zip(head, line, strict=False)) for line in lines]
 
 
 @judges(feature=Feature.CONSOLE)
-def test_what_is_typed_is_printed(run: Tool, topic: str) -> None:
-    """Keys, headers and values go through both consoles."""
+def test_console_consumer_prints_what_the_console_producer_reads(run: Tool, topic: str) -> None:
+    """Keys, headers and values are transferred."""
     run("kafka-topics", "--create", "--topic", topic, "--partitions", "1")
     typed = "h:1,g:2\tkey\tgröße\nh:3\tk\tsecond\n"
     reading = ["--reader-property", "parse.key=true", "--reader-property", "parse.headers=true"]
@@ -151,8 +151,8 @@ def test_what_is_typed_is_printed(run: Tool, topic: str) -> None:
 
 
 @judges(feature=Feature.TOPICS)
-def test_topics_are_made_listed_described_grown_and_deleted(run: Tool, topic: str) -> None:
-    """Scripts ask for three replicas, and that is no reason to refuse."""
+def test_topics_are_created_listed_described_extended_and_deleted(run: Tool, topic: str) -> None:
+    """Scripts request three replicas, which is accepted."""
     made = run("kafka-topics", "--create", "--topic", topic, "--partitions", "2", "--replication-factor", "3")
     again = run("kafka-topics", "--create", "--if-not-exists", "--topic", topic)
     run("kafka-topics", "--alter", "--topic", topic, "--partitions", "3")
@@ -170,8 +170,8 @@ def test_topics_are_made_listed_described_grown_and_deleted(run: Tool, topic: st
 
 
 @judges(feature=Feature.GROUP_ADMIN)
-def test_groups_are_listed_described_moved_and_deleted(run: Tool, jvm: Jvm, topic: str, group: str) -> None:
-    """With members and without."""
+def test_groups_are_listed_described_reset_and_deleted(run: Tool, jvm: Jvm, topic: str, group: str) -> None:
+    """They have members or not."""
     run("kafka-topics", "--create", "--topic", topic, "--partitions", "2")
     with jvm.producer() as producer:
         producer.send_values(topic, *"abcde", partition=1)
@@ -193,10 +193,10 @@ def test_groups_are_listed_described_moved_and_deleted(run: Tool, jvm: Jvm, topi
     lag = {row["PARTITION"]: (row["CURRENT-OFFSET"], row["LOG-END-OFFSET"], row["LAG"]) for row in rows(busy.out)}
     assert lag == {"0": ("0", "0", "0"), "1": ("3", "5", "2")}
     assert "Stable" in state.out
-    # The older tool leaves the name of the topic out.
+    # The older tool omits the name of the topic.
     assert re.search(rf" ({topic}:0,1|\(0,1\))\s", members.out)
     assert group in listed.lines()
-    # The older tool leaves the ends of the lines out, too.
+    # The older tool also omits the line ends.
     assert set(re.findall(rf"{group}\s+{topic}\s+(\d+)\s+(\d+)", moved.out)) == {("0", "0"), ("1", "0")}
     assert {row["PARTITION"]: row["LAG"] for row in rows(after.out)} == {"0": "0", "1": "5"}
     assert group not in run("kafka-consumer-groups", "--list").lines()
@@ -204,7 +204,7 @@ def test_groups_are_listed_described_moved_and_deleted(run: Tool, jvm: Jvm, topi
 
 @judges(feature=Feature.CONFIGS)
 def test_configurations_are_read_and_changed(run: Tool, topic: str) -> None:
-    """Of a topic; of the broker they can be read."""
+    """Those of a topic can be changed; those of the broker can be read."""
     run("kafka-topics", "--create", "--topic", topic, "--config", "retention.ms=3600000")
     place = ("--entity-type", "topics", "--entity-name", topic)
 
@@ -224,7 +224,7 @@ def test_configurations_are_read_and_changed(run: Tool, topic: str) -> None:
 
 @judges(feature=Feature.RECORD_ADMIN)
 def test_offsets_are_listed_and_records_deleted(run: Tool, jvm: Jvm, topic: str, tmp_path: Path) -> None:
-    """Earliest, latest and by time."""
+    """Offsets are found by earliest, latest and time."""
     run("kafka-topics", "--create", "--topic", topic, "--partitions", "2")
     with jvm.producer() as producer:
         first = producer.send_values(topic, *"abcd", partition=1)[0]
@@ -261,7 +261,7 @@ def test_performance_tests_run(run: Tool, topic: str) -> None:
 
 @judges(feature=Feature.CLUSTER)
 def test_the_cluster_is_described(run: Tool, jvm: Jvm, topic: str) -> None:
-    """Its id, its log folders, its versions, its transactions and their producers."""
+    """The output has the id, log folders, versions, transactions and their producers."""
     run("kafka-topics", "--create", "--topic", topic, "--partitions", "1")
     with jvm.producer(transactional_id=f"t-{topic}") as producer:
         producer.init_transactions()
@@ -284,8 +284,8 @@ def test_the_cluster_is_described(run: Tool, jvm: Jvm, topic: str) -> None:
 
 
 @judges(feature=Feature.CLUSTER)
-def test_the_log_can_be_dumped(tools: Tools, jvm: Jvm, topic: str, tmp_path: Path) -> None:
-    """Reference check 52: Kafka's tool reads our segments and finds nothing wrong with them or their indexes."""
+def test_segments_can_be_dumped(tools: Tools, jvm: Jvm, topic: str, tmp_path: Path) -> None:
+    """Reference check 52: Kafka's tool reads our segments and indexes without an error."""
     with Node(hubs=[topic], data=tmp_path / "data") as other:
         clients = jvm.signed_in_as(client_settings(other))
         for codec in ("none", "gzip", "snappy", "lz4", "zstd"):

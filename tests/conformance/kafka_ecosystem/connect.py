@@ -9,20 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from conformance.clients import Jars
-from conformance.kafka.apache import Program, Service, free_ports
+from conformance.kafka.apache import Program, Service
 from conformance.kafka_ecosystem.manual import file_connectors, node_in, pasted
 from conformance.kafka_ecosystem.topics import until
+from hubmere.cli.cluster.free_ports import free_ports
 from hubmere.testing import Node
 
 PAGE = "kafka-connect.md"
 MAIN = "org.apache.kafka.connect.cli.ConnectDistributed"
-_ANSWER_SECONDS = 30.0
-# A worker that joins its group again answers like this for a while.
+_ANSWER_SECONDS = 120.0
+# A worker that joins its group again gives such answers for a while.
 _BUSY = {HTTPStatus.CONFLICT, HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.SERVICE_UNAVAILABLE}
 
 
 class Refused(Exception):
-    """The worker answered, but did not do it."""
+    """The worker refused a request."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(status, text)
@@ -37,7 +38,7 @@ class RestWorker:
         self._service = service
 
     def start(self) -> None:
-        """Start, and wait until the worker takes requests."""
+        """Start, and wait until the worker accepts requests."""
         self._service.start()
         try:
             until(self._is_up, "worker that answers")
@@ -46,11 +47,11 @@ class RestWorker:
             raise
 
     def stop(self) -> None:
-        """Let the worker end what it has under way."""
+        """Stop the worker cleanly."""
         self._service.stop()
 
     def kill(self) -> None:
-        """End the worker at once, as a crash would."""
+        """Kill the worker, like a crash."""
         self._service.kill()
 
     def _is_up(self) -> bool:
@@ -64,37 +65,37 @@ class RestWorker:
     # --- REST ---
 
     def create(self, title: str, changes: Mapping[str, str]) -> None:
-        """Make a connector from a block of the manual."""
+        """Create a connector from a block of the manual."""
         self._insist("POST", "/connectors", json.loads(pasted(PAGE, title, changes)))
 
     def configure(self, name: str, config: Mapping[str, str]) -> None:
-        """Make a connector, or change it."""
+        """Create or change a connector."""
         self._insist("PUT", f"/connectors/{name}/config", dict(config))
 
     def config(self, name: str) -> dict[str, str]:
-        """How a connector is configured."""
+        """The configuration of a connector."""
         found: dict[str, str] = self._insist("GET", f"/connectors/{name}/config")
         return found
 
     def pause(self, name: str) -> None:
-        """Have a connector and its tasks wait."""
+        """Pause a connector and its tasks."""
         self._insist("PUT", f"/connectors/{name}/pause")
 
     def resume(self, name: str) -> None:
-        """Resume the connectors."""
+        """Resume a connector."""
         self._insist("PUT", f"/connectors/{name}/resume")
 
     def delete(self, name: str) -> None:
-        """Remove a connector."""
+        """Delete a connector."""
         self._insist("DELETE", f"/connectors/{name}")
 
     def names(self) -> list[str]:
-        """Every connector."""
+        """The names of all connectors."""
         found: list[str] = self._insist("GET", "/connectors")
         return found
 
     def await_state(self, name: str, state: str) -> None:
-        """Wait until a connector and its task are in a state; a failed task is an error."""
+        """Wait until a connector and its task have a state; a failed task is an error."""
 
         def is_there() -> bool:
             try:
@@ -108,7 +109,7 @@ class RestWorker:
         until(is_there, f"connector {name} that is {state}")
 
     def _insist(self, method: str, path: str, body: object = None) -> Any:
-        """An answer, even if the worker has to find its group first."""
+        """Send a request, again while the worker joins its group."""
 
         def probe() -> tuple[Any] | None:
             try:

@@ -1,7 +1,7 @@
-"""Files of the manual, as its readers paste them: the tests run what the pages show.
+"""Files of the manual as readers paste them: the tests run what the pages show.
 
 A block of a page has a title, and values that a reader must replace are examples. `pasted` replaces them by the values
-of a test and fails when the page no longer has an example.
+of a test and fails if the page no longer has an example.
 """
 
 import re
@@ -16,7 +16,7 @@ _BLOCK = re.compile(r'^```\w+ title="([^"]+)"\n(.*?)^```$', re.MULTILINE | re.DO
 
 
 def pasted(page: str, title: str, changes: Mapping[str, str]) -> str:
-    """The block of that title with every example replaced by what is really there."""
+    """The block with a title, with every example value replaced."""
     text = dict(_BLOCK.findall((_PAGES / page).read_text(encoding="utf-8")))[title]
     for example, real in changes.items():
         assert example in text, f"{page}: {title} does not have {example}"
@@ -25,7 +25,7 @@ def pasted(page: str, title: str, changes: Mapping[str, str]) -> str:
 
 
 def node_in(node: Node) -> dict[str, str]:
-    """What every page has for the address of a node, its authority and its connection string."""
+    """The replacements for the address of a node, its CA and its connection string."""
     return {
         "localhost:9093": node.kafkas,
         "/var/lib/hubmere/tls/ca.pem": node.ca_file,

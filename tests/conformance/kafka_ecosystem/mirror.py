@@ -7,7 +7,7 @@ from conformance.kafka.apache import Program, Service
 
 PAGE = "mirrormaker.md"
 _MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
-# By default MirrorMaker looks for new groups every ten minutes and passes positions on every minute.
+# By default MirrorMaker looks for new groups every ten minutes and copies offsets every minute.
 OFTEN = "".join(
     f"{name}=1\n"
     for name in (

@@ -1,8 +1,8 @@
-"""Spark's own Kafka source and sink at work, as a program of its own: one process can hold one Spark session only.
+"""Uses Spark's own Kafka source and sink; a separate program, because a process can have only one Spark session.
 
-Reads its arguments as JSON from standard input: connector jars, options of the connector, topics, a folder. Writes a
-batch, reads it back as a batch, copies it with a stream in two runs over one checkpoint, and prints what it saw as
-JSON.
+It reads its arguments as JSON from standard input: connector jars, options of the connector, topics, a folder. It
+writes a batch, reads it back as a batch, copies it with a stream in two runs over one checkpoint, and prints the
+results as JSON.
 """
 
 import json
@@ -30,7 +30,7 @@ def _session(jars: list[str], folder: str) -> SparkSession:
 
 
 class Job:
-    """What is done with one session."""
+    """The work of one session."""
 
     def __init__(self, spark: SparkSession, orders: dict[str, Any]) -> None:
         self._spark = spark
@@ -76,7 +76,7 @@ class Job:
 
 
 def main() -> None:
-    """Carry out the orders."""
+    """Run the job with its arguments."""
     orders = json.load(sys.stdin)
     spark = _session(orders["jars"], orders["folder"])
     job = Job(spark, orders)

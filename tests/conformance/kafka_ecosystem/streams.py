@@ -1,4 +1,4 @@
-"""The word count of the manual: compiled from the page, run with the page's settings, and killed if a test says so."""
+"""The word count of the manual: compiled from the page, run with the page's settings, and killed by tests."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,7 +20,7 @@ def compiled(folder: Path) -> Path:
 
 
 class WordCount(Service):
-    """One application: the same identity and settings over all its starts."""
+    """One application with the same id and settings over all its starts."""
 
     def __init__(self, node: Node, classes: Path, folder: Path, *, more: Iterable[str] = ()) -> None:
         self.state = folder / "state"

@@ -4,13 +4,14 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-# Virtual machines that start, join groups and settle on a busy machine; below the limit of pytest.
+# The time for JVMs that start, join groups and rebalance on a busy machine; shorter than the limit of pytest.
 PATIENCE_S = 120.0
 _PAUSE_S = 0.3
-_ANSWER_S = 20.0
+_ANSWER_S = 90.0
+_MOVING = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
 
 _Found = TypeVar("_Found")
 
@@ -26,7 +27,7 @@ class Event(NamedTuple):
 
 
 def until(probe: Callable[[], _Found], what: str, *, seconds: float = PATIENCE_S) -> _Found:
-    """What the probe gives as soon as it is something; fails with the last that it gave."""
+    """The first true result of the probe; fails with its last result."""
     deadline = time.monotonic() + seconds
     while not (found := probe()):
         assert time.monotonic() < deadline, f"no {what} within {seconds:g} s, but {found!r}"
@@ -58,7 +59,7 @@ def write(settings: dict[str, Any], topic: str, events: Iterable[Event]) -> None
 
 
 def messages(settings: dict[str, Any], topic: str, *, committed_only: bool = False) -> list[Message]:
-    """The current records of a topic, partition by partition; none for a topic that does not exist."""
+    """The current records of a topic, partition by partition; none for an unknown topic."""
     isolation = "read_committed" if committed_only else "read_uncommitted"
     reader = Consumer({**settings, "group.id": "judge", "isolation.level": isolation, "enable.partition.eof": True})
     try:
@@ -91,7 +92,7 @@ def _number(value: int | None) -> int:
 
 
 def events(settings: dict[str, Any], topic: str) -> list[Event]:
-    """Everything that a topic holds now, in the order of its partitions."""
+    """All current events of a topic, in the order of its partitions."""
     return [_event(message) for message in messages(settings, topic)]
 
 
@@ -106,17 +107,17 @@ def values(settings: dict[str, Any], topic: str) -> list[bytes]:
 
 
 def _admin(settings: dict[str, Any]) -> AdminClient:
-    """A client that lives for one call; what it leaves unread is no news."""
+    """A client for one call; its unread log lines are discarded."""
     return AdminClient({**settings, "log_level": 0})
 
 
 def topic_names(settings: dict[str, Any]) -> set[str]:
-    """Every topic that there is."""
+    """The names of all topics."""
     return set(_admin(settings).list_topics(timeout=_ANSWER_S).topics)
 
 
 def partition_count(settings: dict[str, Any], topic: str) -> int:
-    """How many partitions a topic has."""
+    """The number of partitions of a topic."""
     return len(_admin(settings).list_topics(timeout=_ANSWER_S).topics[topic].partitions)
 
 
@@ -130,8 +131,18 @@ def configuration(settings: dict[str, Any], topic: str) -> dict[str, str]:
 def committed(settings: dict[str, Any], group: str, topic: str, partitions: int) -> list[int]:
     """The committed offset of a group in each partition of a topic; negative if there is none."""
     reader = Consumer({**settings, "group.id": group})
+    wanted = [TopicPartition(topic, number) for number in range(partitions)]
     try:
-        places = reader.committed([TopicPartition(topic, number) for number in range(partitions)], timeout=_ANSWER_S)
-        return [place.offset for place in places]
+        return until(lambda: _committed_now(reader, wanted), "coordinator of the group")
     finally:
         reader.close()
+
+
+def _committed_now(reader: Consumer, wanted: list[TopicPartition]) -> list[int]:
+    """Nothing while the group has no coordinator: a broker loads its groups after it has started."""
+    try:
+        return [place.offset for place in reader.committed(wanted, timeout=_ANSWER_S)]
+    except KafkaException as error:
+        if error.args[0].code() in _MOVING:
+            return []
+        raise

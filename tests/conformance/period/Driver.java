@@ -40,7 +40,7 @@ import java.util.concurrent.TimeUnit;
 public final class Driver {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final ScheduledExecutorService THREADS = Executors.newScheduledThreadPool(4);
-    private static final long PATIENCE_MS = 20_000;
+    private static final long PATIENCE_MS = 120_000;
 
     @FunctionalInterface
     interface Work {
@@ -196,7 +196,7 @@ public final class Driver {
     // --- asking and processing
 
     private static Object describe(EventHubClient client) throws Exception {
-        var hub = client.getRuntimeInformation().get(20, TimeUnit.SECONDS);
+        var hub = client.getRuntimeInformation().get(120, TimeUnit.SECONDS);
         return Map.of(
             "name", hub.getPath(), "partitions", hub.getPartitionIds(), "createdMs", hub.getCreatedAt().toEpochMilli());
     }
@@ -209,8 +209,8 @@ public final class Driver {
             "host", given.get("place").get("hub").asText(), "$Default", connection(given), checkpoints, leases);
         initialize(host, checkpoints, leases);
         List<String> processed = collect(host, given.get("count").asInt());
-        var checkpoint = checkpoints.getCheckpoint("0").get(5, TimeUnit.SECONDS);
-        host.unregisterEventProcessor().get(30, TimeUnit.SECONDS);
+        var checkpoint = checkpoints.getCheckpoint("0").get(120, TimeUnit.SECONDS);
+        host.unregisterEventProcessor().get(120, TimeUnit.SECONDS);
         return Map.of("bodies", processed, "checkpoint", checkpoint == null ? -1 : checkpoint.getSequenceNumber());
     }
 
@@ -220,7 +220,7 @@ public final class Driver {
             "host", given.get("place").get("hub").asText(), "$Default", connection(given),
             given.get("storage").asText(), given.get("container").asText());
         List<String> processed = collect(host, given.get("count").asInt());
-        host.unregisterEventProcessor().get(60, TimeUnit.SECONDS);
+        host.unregisterEventProcessor().get(120, TimeUnit.SECONDS);
         return Map.of("bodies", processed);
     }
 
@@ -232,10 +232,10 @@ public final class Driver {
         // A host that ends waits for the receive that is under way.
         options.setReceiveTimeOut(Duration.ofSeconds(2));
         options.setInitialPositionProvider(partition -> EventPosition.fromStartOfStream());
-        host.registerEventProcessorFactory(context -> new Processor(bodies), options).get(30, TimeUnit.SECONDS);
+        host.registerEventProcessorFactory(context -> new Processor(bodies), options).get(120, TimeUnit.SECONDS);
         List<String> processed = new ArrayList<>();
         while (processed.size() < count) {
-            String body = bodies.poll(20, TimeUnit.SECONDS);
+            String body = bodies.poll(120, TimeUnit.SECONDS);
             if (body == null) {
                 break;
             }
@@ -280,7 +280,7 @@ public final class Driver {
         @Override
         public void onEvents(PartitionContext context, Iterable<EventData> events) throws Exception {
             for (EventData one : events) {
-                context.checkpoint(one).get(10, TimeUnit.SECONDS);
+                context.checkpoint(one).get(120, TimeUnit.SECONDS);
                 bodies.add(new String(one.getBytes(), StandardCharsets.UTF_8));
             }
         }

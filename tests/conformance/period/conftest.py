@@ -1,7 +1,7 @@
 """A node for clients of 2019, and one process for each of them.
 
-These clients connect to port 5671 whatever the connection string says. Several nodes may run on a machine, so this one
-listens on a loopback address of its own.
+These clients use port 5671 whatever the connection string says. Several nodes may run on a machine, so this one has
+its own loopback address.
 """
 
 import random
@@ -26,7 +26,7 @@ _COMPILE_SECONDS = 600
 
 
 def _free_address() -> str:
-    """An address of 127.0.0.0/8 on which nobody has taken the port."""
+    """An address of 127.0.0.0/8 on which the port is free."""
     for _ in range(_TRIES):
         address = f"127.{random.randint(2, 254)}.{random.randint(1, 254)}.{random.randint(1, 254)}"
         try:
@@ -76,7 +76,7 @@ _MAKERS = {Name.PYTHON_1: _python, Name.JS_2: _javascript, Name.JAVA_2: _java}
 def drivers(
     conformance_node: ConformanceNode, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[Name, Driver]]:
-    """The three programs; a process starts when it is first asked."""
+    """The three programs; a process is started when it is first used."""
     with ExitStack() as running:
         try:
             yield {

@@ -1,5 +1,5 @@
-"""Executes requests of tests with azure-eventhub 1.3: one JSON request a line on standard input, one JSON answer a line
-on standard output. It runs in an environment of its own with the packages of that time; nothing is asserted here.
+"""Executes requests of tests with azure-eventhub 1.3: one JSON request per line on standard input, one JSON answer per
+line on standard output. It runs in a separate environment with the packages of that time, and asserts nothing.
 """
 
 import importlib
@@ -10,14 +10,14 @@ from typing import Any
 
 import certifi
 
-# The SDK trusts the list of this package and no other: its users add their authority to it.
+# The SDK trusts only the list of this package: its users add their CA to it.
 certifi.where = lambda: os.environ["HUBMERE_CA_FILE"]
 
-# What is checked here is the package of today, which has other names.
+# The type checker sees the current package, which has other names.
 eventhub: Any = importlib.import_module("azure.eventhub")
 
 _WAIT_S = 5
-# On a busy machine nothing may come for a long time: three minutes, less than the test waits for an answer.
+# On a busy machine nothing may arrive for a long time: three minutes, less than the test waits for an answer.
 _TURNS = 36
 _GROUP = "$default"
 
@@ -34,7 +34,7 @@ def _client(given: Facts) -> Any:
 
 
 def send(given: Facts) -> None:
-    """Each event by itself."""
+    """Send each event separately."""
     client = _client(given)
     sender = client.add_sender(partition=given.get("partition"))
     client.run()
@@ -50,7 +50,7 @@ def send(given: Facts) -> None:
 
 
 def send_batch(given: Facts) -> None:
-    """All events in one message; such a batch has no properties."""
+    """Send all events in one message; such a batch has no properties."""
     client = _client(given)
     sender = client.add_sender(partition=given["partition"])
     client.run()
@@ -64,7 +64,7 @@ def send_batch(given: Facts) -> None:
 
 
 def receive(given: Facts) -> list[Facts]:
-    """So many events of a partition."""
+    """Receive a number of events of a partition."""
     client = _client(given)
     start = eventhub.Offset(given.get("after") or "-1")
     receiver = client.add_receiver(_GROUP, given["partition"], prefetch=5000, offset=start)
@@ -97,14 +97,14 @@ def _shown(event: Any) -> Facts:
 
 
 def contend(given: Facts) -> Facts:
-    """A second reader with a higher epoch takes the partition; how the first one ends."""
+    """A second reader with a higher epoch takes the partition; returns how the first one ends."""
     clients = [_client(given), _client(given)]
     try:
         owner = clients[0].add_epoch_receiver(_GROUP, given["partition"], epoch=1, prefetch=1)
         clients[0].run()
         taker = clients[1].add_epoch_receiver(_GROUP, given["partition"], epoch=2, prefetch=1)
         clients[1].run()
-        # These readers begin at the end.
+        # These readers start at the end.
         send({**given, "texts": ["new"]})
         return {"newcomerReads": len(_read(taker, 1)) == 1, "owner": _end_of(owner)}
     finally:

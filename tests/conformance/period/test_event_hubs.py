@@ -15,7 +15,7 @@ judges = pytest.mark.judges
 pytestmark = [pytest.mark.foreign, judges(transport=Transport.TLS)]
 
 _EVERY = (Name.PYTHON_1, Name.JS_2, Name.JAVA_2)
-# The error of each for a lost partition, and for a missing hub.
+# The error of each SDK for a lost partition, and for an unknown hub.
 _LOST = {
     Name.PYTHON_1: "LinkStolen",
     Name.JS_2: "ReceiverDisconnectedError",
@@ -29,7 +29,7 @@ _NOT_FOUND = {
 
 
 class Sdk:
-    """One SDK at one hub."""
+    """One SDK with one hub."""
 
     def __init__(self, name: Name, driver: Driver, conformance_node: ConformanceNode, hub: str) -> None:
         rule, key = conformance_node.root
@@ -48,7 +48,7 @@ class Sdk:
 
 @pytest.fixture(params=[pytest.param(name, marks=judges(client=name)) for name in _EVERY])
 def sdk(request: pytest.FixtureRequest, drivers: dict[Name, Driver], conformance_node: ConformanceNode) -> Sdk:
-    """Each SDK in turn, at a hub of its own with two partitions."""
+    """Each SDK in turn, with its own hub of two partitions."""
     return Sdk(request.param, drivers[request.param], conformance_node, conformance_node.new_hub())
 
 
@@ -58,7 +58,7 @@ def bodies(events: list[dict[str, Any]]) -> list[str]:
 
 @judges(feature=Feature.SINGLES)
 def test_single_events_arrive_as_they_were_sent(sdk: Sdk) -> None:
-    """Body, properties and the annotations of the service."""
+    """They have the body, the properties and the annotations of the service."""
     sdk.call("send", texts=["a", "b"], partition="1")
 
     first, second = sdk.receive(2, "1")
@@ -72,7 +72,7 @@ def test_single_events_arrive_as_they_were_sent(sdk: Sdk) -> None:
 
 @judges(feature=Feature.BATCHES)
 def test_a_batch_arrives_in_order(sdk: Sdk) -> None:
-    """In the message format that these SDKs share with those of today."""
+    """These SDKs use the same message format as current ones."""
     texts = [str(number) for number in range(50)]
 
     sdk.call("send_batch", texts=texts, partition="0")
@@ -81,7 +81,7 @@ def test_a_batch_arrives_in_order(sdk: Sdk) -> None:
 
 
 @judges(feature=Feature.KEY)
-def test_a_key_keeps_events_together(sdk: Sdk) -> None:
+def test_events_with_a_key_are_in_one_partition(sdk: Sdk) -> None:
     """Readers get the key with the event."""
     sdk.call("send", texts=["a", "b", "c"], key="device-7")
 
@@ -95,14 +95,14 @@ def test_a_key_keeps_events_together(sdk: Sdk) -> None:
 
 
 def _until_end(sdk: Sdk, partition: str) -> list[dict[str, Any]]:
-    """All events of a partition; it holds one or four."""
+    """All events of a partition, which has one or four."""
     first = sdk.receive(1, partition)
     return first if first[0]["body"] == "end" else first + sdk.receive(3, partition, after=first[0]["offset"])
 
 
 @judges(feature=Feature.POSITIONS)
-def test_a_reader_starts_behind_an_offset(sdk: Sdk) -> None:
-    """As it was kept with a checkpoint."""
+def test_reader_starts_after_an_offset(sdk: Sdk) -> None:
+    """The offset was stored with a checkpoint."""
     sdk.call("send_batch", texts=list("01234"), partition="0")
     third = sdk.receive(5)[2]
 
@@ -110,8 +110,8 @@ def test_a_reader_starts_behind_an_offset(sdk: Sdk) -> None:
 
 
 @judges(feature=Feature.OWNER)
-def test_the_higher_epoch_reads(sdk: Sdk) -> None:
-    """The other learns that it has lost the partition."""
+def test_higher_epoch_reads(sdk: Sdk) -> None:
+    """The other reader gets the error that it has lost the partition."""
     sdk.call("send", texts=["a"], partition="0")
 
     result = sdk.call("contend", partition="0")
@@ -121,8 +121,8 @@ def test_the_higher_epoch_reads(sdk: Sdk) -> None:
 
 
 @judges(feature=Feature.PROPERTIES)
-def test_runtime_information_of_the_hub(sdk: Sdk) -> None:
-    """In the types of the SDK."""
+def test_runtime_information_of_the_hub_is_returned(sdk: Sdk) -> None:
+    """It has the types of the SDK."""
     described = sdk.call("describe")
 
     assert (described["name"], described["partitions"]) == (sdk.hub, ["0", "1"])
@@ -131,8 +131,8 @@ def test_runtime_information_of_the_hub(sdk: Sdk) -> None:
 
 @judges(feature=Feature.REFUSALS)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=judges(client=name)) for name in _EVERY])
-def test_a_hub_that_is_not_there(drivers: dict[Name, Driver], conformance_node: ConformanceNode, name: Name) -> None:
-    """In the SDK's own error."""
+def test_unknown_hub_is_refused(drivers: dict[Name, Driver], conformance_node: ConformanceNode, name: Name) -> None:
+    """The SDK has its own error."""
     with pytest.raises(ClientError) as refusal:
         Sdk(name, drivers[name], conformance_node, "nowhere").call("send", texts=["a"])
 
@@ -143,7 +143,7 @@ def test_a_hub_that_is_not_there(drivers: dict[Name, Driver], conformance_node: 
 def test_the_event_processor_host_reads_and_checkpoints(
     drivers: dict[Name, Driver], conformance_node: ConformanceNode
 ) -> None:
-    """With its own managers in memory; each event is checkpointed."""
+    """It uses its own managers in memory; each event is checkpointed."""
     sdk = Sdk(Name.JAVA_2, drivers[Name.JAVA_2], conformance_node, conformance_node.new_hub())
     sdk.call("send_batch", texts=["a", "b", "c"], partition="0")
 
@@ -153,10 +153,10 @@ def test_the_event_processor_host_reads_and_checkpoints(
 
 
 @judges(feature=Feature.PROCESSOR, client=Name.EPH)
-def test_the_event_processor_host_keeps_leases_and_checkpoints_in_the_node(
+def test_event_processor_host_stores_leases_and_checkpoints_on_the_node(
     drivers: dict[Name, Driver], conformance_node: ConformanceNode
 ) -> None:
-    """With its own managers of blobs: leases are acquired and renewed, and a second host continues behind the first."""
+    """It uses its own blob managers: leases are acquired and renewed, and a second host continues after the first."""
     sdk = Sdk(Name.JAVA_2, drivers[Name.JAVA_2], conformance_node, conformance_node.new_hub())
     storage = {"storage": conformance_node.node.blob_connection_string, "container": f"leases-{uuid.uuid4().hex}"}
     sdk.call("send_batch", texts=["a", "b", "c"], partition="0")

@@ -1,4 +1,4 @@
-"""Programs of Kafka 1.x beside a node: MirrorMaker 1 between two nodes, and a Connect worker of 1.1."""
+"""Programs of Kafka 1.x with a node: MirrorMaker 1 between two nodes, and a Connect worker of 1.1."""
 
 import time
 from collections.abc import Iterator
@@ -9,12 +9,13 @@ import pytest
 
 from conformance.clients import Jars, NotInstalled
 from conformance.conformance_node import Transport
-from conformance.kafka.apache import Program, Service, client_settings, free_ports, write_settings
+from conformance.kafka.apache import Program, Service, client_settings, write_settings
 from conformance.kafka.kafka_clients import librdkafka
 from conformance.kafka_ecosystem import topics
 from conformance.kafka_ecosystem.connect import MAIN, RestWorker
 from conformance.kafka_ecosystem.topics import Event, until
 from conformance.matrix import Feature, Name
+from hubmere.cli.cluster.free_ports import free_ports
 from hubmere.testing import Node
 
 judges = pytest.mark.judges
@@ -45,7 +46,7 @@ def node() -> Iterator[Node]:
 
 @judges(client=Name.MIRROR_MAKER_1, feature=Feature.MIRRORED_NODES)
 def test_mirrormaker_1_copies_events_to_another_node(node: Node, tmp_path: Path) -> None:
-    """Key, value and headers; it reads as a group and writes without loss, which are its own defaults."""
+    """Key, value and headers are copied; by default it reads as a group and writes without loss."""
     source = librdkafka(node)
     topics.write(source, "orders", (_event(number) for number in range(_EVENTS)))
     with Node(hubs=["orders"], settings={"as": "premium", "memory": True}) as other:
@@ -71,7 +72,7 @@ def test_mirrormaker_1_copies_events_to_another_node(node: Node, tmp_path: Path)
 
 
 def _contents(events: list[Event]) -> list[tuple[Any, ...]]:
-    """Without partition and time, which MirrorMaker 1 does not keep."""
+    """The events without partition and time, which MirrorMaker 1 does not copy."""
     return sorted((event.key, event.value, event.headers) for event in events)
 
 
@@ -88,7 +89,7 @@ def _worker(node: Node, folder: Path) -> RestWorker:
         "status.storage.topic": "connect-status",
         **{f"{what}.storage.replication.factor": 1 for what in ("config", "offset", "status")},
         **{f"{what}.converter": "org.apache.kafka.connect.storage.StringConverter" for what in ("key", "value")},
-        # The worker's own, which stand beside those of connectors and have no default in this version.
+        # Settings of the worker, which have no default in this version.
         **{f"internal.{what}.converter": "org.apache.kafka.connect.json.JsonConverter" for what in ("key", "value")},
         **{f"internal.{what}.converter.schemas.enable": "false" for what in ("key", "value")},
         "listeners": f"http://127.0.0.1:{port}",
@@ -101,8 +102,8 @@ def _worker(node: Node, folder: Path) -> RestWorker:
 
 
 @judges(client=Name.KAFKA_CONNECT_1, feature=Feature.CONNECTORS)
-def test_connect_of_1_1_carries_lines_from_file_to_file(node: Node, tmp_path: Path) -> None:
-    """It makes its own compacted topics; source and sink share nothing but a hub."""
+def test_connect_of_1_1_copies_lines_from_file_to_file(node: Node, tmp_path: Path) -> None:
+    """It creates its own compacted topics; source and sink share only a hub."""
     source, sink = tmp_path / "in.txt", tmp_path / "out.txt"
     lines = [f"line {number}" for number in range(_LINES)]
     source.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

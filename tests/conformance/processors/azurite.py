@@ -7,14 +7,14 @@ from pathlib import Path
 from conformance.clients import js_clients, node
 
 _MAIN = Path("node_modules") / "azurite" / "dist" / "src" / "blob" / "main.js"
-# Azurite's published account: the same on every machine.
+# Azurite's public account, which is the same on every machine.
 _ACCOUNT = "devstoreaccount1"
 _KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 _LISTENING = re.compile(r"listens on (http://\S+)")
 
 
 def start_azurite() -> "tuple[subprocess.Popen[str], str]":
-    """The process and its connection string; NotInstalled where Azurite cannot be had."""
+    """Start it; returns the process and its connection string, or raises NotInstalled."""
     command = [node(), str(js_clients() / _MAIN)]
     flags = ["--blobPort", "0", "--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry", "--silent"]
     process = subprocess.Popen([*command, *flags], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

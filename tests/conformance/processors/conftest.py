@@ -1,4 +1,4 @@
-"""Where processors keep their checkpoints: the node itself, or Azurite, Microsoft's emulator of Blob storage."""
+"""The stores of checkpoints: the node itself, or Azurite, Microsoft's emulator of Blob storage."""
 
 from collections.abc import Iterator
 

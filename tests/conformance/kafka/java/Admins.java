@@ -29,7 +29,7 @@ import org.apache.kafka.common.config.ConfigResource;
 
 /** What administrators do. Each request has a client of its own: they are short-lived in life, too. */
 final class Admins {
-    private static final long PATIENCE_SECONDS = 20;
+    private static final long PATIENCE_SECONDS = 120;
 
     static final Map<String, Driver.Operation> OPERATIONS = Map.ofEntries(
         Map.entry("createTopic", with(Admins::createTopic)),

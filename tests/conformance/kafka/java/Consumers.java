@@ -25,7 +25,7 @@ import org.apache.kafka.common.serialization.StringDeserializer;
 /** What consumers do, alone and in groups. */
 final class Consumers {
     private static final Duration A_MOMENT = Duration.ofMillis(100);
-    private static final long PATIENCE_MS = 20_000;
+    private static final long PATIENCE_MS = 120_000;
 
     static final Map<String, Driver.Operation> OPERATIONS = Map.ofEntries(
         Map.entry("open", Consumers::open),
@@ -204,7 +204,7 @@ final class Consumers {
         }
         CompletableFuture<Object> done = new CompletableFuture<>();
         consumer.commitAsync(offsets, (what, error) -> done.complete(error == null ? numbers(what.keySet()) : error.toString()));
-        for (int i = 0; i < 100 && !done.isDone(); i++) {
+        for (int i = 0; i < 1200 && !done.isDone(); i++) {
             consumer.poll(A_MOMENT);
         }
         return done.get(1, TimeUnit.SECONDS);

@@ -19,7 +19,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
 
 /** What producers do, transactions among it. */
 final class Producers {
-    private static final long PATIENCE_SECONDS = 20;
+    private static final long PATIENCE_SECONDS = 120;
 
     static final Map<String, Driver.Operation> OPERATIONS = Map.of(
         "open", Producers::open,

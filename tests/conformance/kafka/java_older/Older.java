@@ -47,7 +47,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
  */
 public class Older {
     private static final ObjectMapper JSON = new ObjectMapper();
-    static final long PATIENCE_SECONDS = 20;
+    static final long PATIENCE_SECONDS = 120;
     private static final long A_MOMENT_MS = 100;
 
     @FunctionalInterface
