@@ -1,8 +1,8 @@
-"""Which long turns of a node's loop fail a test: those that are the node's own doing and not the machine's.
+"""Which long turns of a node's loop fail a test: those that the node caused, and not the machine.
 
-Nodes append their long turns to a file (`hubmere.node.stall_watch`). A turn is allowed to take `LIMIT_S`, plus a
-multiple of what an empty loop suffered at the same time. That loop is a process of its own, which sleeps, makes and
-removes a folder, and notes how late it was: a disk that others keep busy delays it too.
+Nodes append their long turns to a file (`hubmere.node.runtime.stall_watch`). A turn may take `LIMIT_S`, plus a
+multiple of the delay of an empty loop at the same time. The empty loop is a separate process that sleeps, creates and
+deletes a folder, and records how late it was: a busy disk delays it too.
 """
 
 import gc
@@ -18,12 +18,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import hubmere
-from hubmere.node.stall_watch import FILE_VARIABLE, THRESHOLD_SECONDS, Stall, StallWatch
+from hubmere.node.runtime.stall_watch import FILE_VARIABLE, THRESHOLD_SECONDS, Stall, StallWatch
 
-# Nodes report turns of 100 ms. A test fails at half as much again, because the same work takes that much longer on a
-# slower processor, which the empty loop does not show.
+# Nodes report turns of 100 ms. A test fails at 150 ms, because the same work takes that much longer on a slower CPU,
+# which the empty loop does not show.
 LIMIT_S = 1.5 * THRESHOLD_SECONDS
-# The empty loop is preferred by the scheduler because it hardly ever runs; a node that works suffers more.
+# The scheduler prefers the empty loop because it hardly ever runs; a busy node is delayed more.
 _SUFFERING = 3.0
 _BEAT_S = 0.02
 # Ten minutes of the empty loop's delays.
@@ -33,7 +33,7 @@ _SLOT = struct.Struct("<dd")
 # interpreter lock, as the garbage collector does in a node that has loaded the portal.
 _STOPPED_S = 0.3
 
-# Long turns that are known, by a function in their stack, with the reason. Remove an entry with its cause.
+# Known long turns, by a function in their stack, with the reason. Remove an entry with its cause.
 KNOWN: Mapping[str, str] = {
     "/translate/deliver.py": "a compressed batch is decompressed and encoded in one turn when it is delivered by AMQP",
     "/nicegui/": "the portal builds a page or a dialog in one turn",
@@ -41,7 +41,7 @@ KNOWN: Mapping[str, str] = {
 
 _TESTS, _SOURCE = str(Path(__file__).parent), str(Path(hubmere.__file__).parent)
 
-# The empty loop: slot and delay of each beat, until its standard input closes.
+# The empty loop: prints slot and delay of each beat until its standard input closes.
 _EMPTY_LOOP = """
 import os, select, struct, sys, time
 file, beat_s, slots = os.open(sys.argv[1], os.O_WRONLY), float(sys.argv[2]), int(sys.argv[3])
@@ -59,7 +59,7 @@ while not select.select([0], [], [], max(due - time.monotonic(), 0))[0]:
 
 @contextmanager
 def watched_loop() -> Iterator[None]:
-    """Watch the running loop of a node that a test has in its own process."""
+    """Watch the running loop of a node inside the test process."""
     watch = StallWatch.of_environment()
     if watch is None:
         yield
@@ -72,7 +72,7 @@ def watched_loop() -> Iterator[None]:
 
 
 class Collections:
-    """When the garbage collector ran in this process: the objects of all tests make it slow, and no node has those."""
+    """When the garbage collector ran in this process: the objects of all tests make it slower than in a node."""
 
     def __init__(self) -> None:
         self._runs: deque[tuple[float, float]] = deque(maxlen=1000)
@@ -86,12 +86,12 @@ class Collections:
             self._runs.append((self._began, now))
 
     def total_s(self, begin: float, end: float) -> float:
-        """How long the collector ran between two moments."""
+        """How long the collector ran between two times."""
         return sum(max(min(end, ended) - max(begin, began), 0.0) for began, ended in list(self._runs))
 
 
 class EmptyLoop:
-    """A process with nothing to do, and how late it was when."""
+    """A process without work, and its recorded delays."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "empty-loop"
@@ -105,7 +105,7 @@ class EmptyLoop:
         self._process.wait()
 
     def longest_delay_s(self, begin: float, end: float) -> float:
-        """The longest delay between two moments, and until the empty loop came to write it."""
+        """The longest delay between two times, and until the empty loop recorded it."""
         deadline = time.monotonic() + 10
         while True:
             delays = [(at, late_s) for at, late_s in _SLOT.iter_unpack(self._file.read_bytes()) if at > 0]
@@ -130,12 +130,13 @@ class StallCheck:
         self._empty_loop.close()
 
     def failures(self) -> list[str]:
-        """What is wrong with the turns that were reported since the last call."""
+        """The failures of the turns that were reported since the last call."""
         if self.file.stat().st_size == self._read_bytes:
             return []
         with self.file.open("rb") as file:
             file.seek(self._read_bytes)
-            lines = file.readlines()
+            # A node may be writing the last line at this moment: the next call reads it.
+            lines = [line for line in file if line.endswith(b"\n")]
         self._read_bytes += sum(map(len, lines))
         return [text for line in lines if (text := self._failure(Stall(**json.loads(line)))) is not None]
 

@@ -1,6 +1,7 @@
-"""The check of long turns: a stalled node fails its test with the stack that was running, a busy machine does not."""
+"""The check for long turns: a stalled node fails its test with the stack of that turn, a busy machine does not."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -10,15 +11,16 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from hubmere.node.stall_watch import THRESHOLD_VARIABLE, Stall, StallWatch, _waited_since_s, _waits_s
+from hubmere.node.runtime.stall_watch import THRESHOLD_VARIABLE, Stall, StallWatch, _waited_since_s, _waits_s
 from hubmere.testing import Node
 from stalls import FILE_VARIABLE, LIMIT_S, StallCheck, is_excused
 
-# A process that always wants a processor.
+# A process that always needs CPU time.
 _SPINNER = "while True: pass"
 
 
@@ -31,7 +33,7 @@ def check(tmp_path: Path) -> Iterator[StallCheck]:
 
 
 def block_loop(check: StallCheck, seconds: float, *, cpu: bool = False) -> None:
-    """Run a loop that is watched, with one long turn."""
+    """Run a watched loop with one long turn."""
 
     async def block() -> None:
         watch = StallWatch(check.file)
@@ -52,10 +54,10 @@ def spend_processor_time(seconds: float) -> None:
 
 @pytest.mark.parametrize("cpu", [True, False], ids=["working", "blocked"])
 def test_long_turn_is_reported_with_its_stack(check: StallCheck, monkeypatch: pytest.MonkeyPatch, cpu: bool) -> None:
-    """With the stack the cause can be found."""
+    """The stack shows the cause."""
     monkeypatch.setattr("stalls._TESTS", "nowhere")
 
-    # On a busy machine the limit is higher; a turn this long is over any limit that the machine has been seen to cause.
+    # On a busy machine the limit is higher; a turn of this length exceeds every limit that was observed.
     block_loop(check, 2.0, cpu=cpu)
 
     [failure] = check.failures()
@@ -64,7 +66,7 @@ def test_long_turn_is_reported_with_its_stack(check: StallCheck, monkeypatch: py
 
 
 def test_stall_of_a_node_process_is_reported(check: StallCheck, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most tests have their node in a separate process; it inherits the variable."""
+    """Most tests run their node in a separate process, which inherits the variable."""
     monkeypatch.setenv(FILE_VARIABLE, str(check.file))
     monkeypatch.setenv(THRESHOLD_VARIABLE, "5")
     with Node(settings={"memory": True}) as node:
@@ -85,7 +87,7 @@ def wait_for_report(node: Node, file: Path) -> None:
 
 
 def test_stopped_process_is_not_a_stall(check: StallCheck, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests stop processes to see what others do meanwhile."""
+    """Some tests stop processes on purpose."""
     monkeypatch.setenv(FILE_VARIABLE, str(check.file))
     with Node(settings={"memory": True}) as node:
         os.kill(node.pid, signal.SIGSTOP)
@@ -96,7 +98,7 @@ def test_stopped_process_is_not_a_stall(check: StallCheck, monkeypatch: pytest.M
 
 
 def test_busy_machine_is_not_a_stall(check: StallCheck) -> None:
-    """Many processes and threads want the two processors of a build machine: that is no fault of the node."""
+    """Many processes and threads compete for the two CPUs of a build machine: that is no fault of the node."""
     done = threading.Event()
 
     def spin() -> None:
@@ -120,7 +122,7 @@ def test_busy_machine_is_not_a_stall(check: StallCheck) -> None:
 
 
 def test_code_of_tests_on_the_loop_is_not_a_stall() -> None:
-    """A test that blocks the loop on purpose is the innermost frame of our code."""
+    """A test may block the loop on purpose; then the innermost frame of our code is the test."""
     held = (
         f'  File "{__file__}", line 1, in hold\n    wait()\n  File "/usr/lib/python3/threading.py", line 2, in wait\n'
     )
@@ -131,8 +133,8 @@ def test_code_of_tests_on_the_loop_is_not_a_stall() -> None:
     assert not is_excused([])
 
 
-def test_time_that_the_machine_took_is_not_the_loops_own() -> None:
-    """Waiting for a processor, and other threads that hold the interpreter lock, are subtracted."""
+def test_time_without_a_cpu_does_not_count_for_the_turn() -> None:
+    """Waiting for a CPU, and other threads that hold the interpreter lock, are subtracted."""
     stall = Stall(
         pid=1,
         ended_at=0.0,
@@ -149,8 +151,36 @@ def test_time_that_the_machine_took_is_not_the_loops_own() -> None:
     assert stall.own_s <= LIMIT_S + 1e-9
 
 
-def test_thread_that_ends_does_not_make_a_turn_longer() -> None:
-    """What other threads waited is subtracted: a thread that is gone must not turn into a negative wait."""
+def test_ended_thread_does_not_make_a_turn_longer() -> None:
+    """The waits of other threads are subtracted; an ended thread must not give a negative wait."""
     with_another = {**_waits_s(), "0": 1000.0}
 
     assert _waited_since_s(with_another, "none") >= 0.0
+
+
+def test_thread_that_ends_while_threads_are_listed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the watch would fail instead of the turn that it measures."""
+    own = str(threading.get_native_id())
+    monkeypatch.setattr(os, "listdir", lambda _: ["999999999", own])
+
+    assert set(_waits_s()) <= {own}
+
+
+def test_line_that_is_being_written_is_read_when_it_is_complete(
+    check: StallCheck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node writes while the check reads: half a line is neither a failure nor lost."""
+    monkeypatch.setattr(check, "_failure", lambda stall: f"turn of {stall.pid}")
+    stall = Stall(
+        pid=7, ended_at=0.0, length_s=1.0, thread_s=1.0, waited_s=0.0, others_s=0.0, overslept_s=0.0,
+        others_waited_s=0.0, stacks=[],
+    )  # fmt: skip
+    line = json.dumps(asdict(stall)) + "\n"
+    check.file.write_text(line[:40], encoding="utf-8")
+    before = check.failures()
+
+    check.file.write_text(line, encoding="utf-8")
+
+    assert before == []
+    assert check.failures() == ["turn of 7"]
+    assert check.failures() == []

@@ -1,4 +1,4 @@
-"""A real node with the hub `orders`, in a process of its own; `--torture` makes attacks long."""
+"""A real node with the hub `orders` in a separate process; `--torture` makes attacks long."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from hubmere.testing import Node
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[Node]:
-    """The node that a module's attacks go to. It must stop with exit code 0 afterwards."""
+    """The node that the attacks of a module use. It must stop with exit code 0 afterwards."""
     with Node(hubs=["orders"]) as node:
         yield node
 

@@ -1,5 +1,6 @@
-"""Floods of one connection: the bytes that each sends first, and those that it repeats. Most need no credential; the
-names of the others say so. The chunks are large, so that the sender is never the limit.
+"""Floods on one connection: the bytes that each sends first, and those that it repeats.
+
+Most need no credential; the names of the others say so. The chunks are large, so that the sender is never the limit.
 """
 
 import base64
@@ -9,8 +10,8 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from attack.innocent import connect
-from hubmere.model.connection_string import ConnectionString
+from attack.normal_client import connect
+from hubmere.model.security.connection_string import ConnectionString
 from hubmere.testing import Node
 from hubmere.wire.amqp.codec.frames import FRAME_TYPE_SASL, frame
 from hubmere.wire.amqp.codec.performatives import Attach, Begin, Detach, End, Open, SaslInit, Source, Target
@@ -27,21 +28,21 @@ EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attack:
-    """Where a flood connects, the bytes that it sends first, and those that it repeats."""
+    """The address of a flood, the bytes that it sends first, and those that it repeats."""
 
-    place: Callable[[Node], str]
+    address: Callable[[Node], str]
     chunk: bytes
     opening: Callable[[Node], bytes] = lambda _: b""
 
-    # What the node sends when the opening is done, before the flood begins.
+    # What the node sends when the opening is complete, before the flood begins.
     answer: bytes = b""
     # What is sent after that answer.
     second: bytes = b""
     is_tls: bool = False
 
     def connection(self, node: Node) -> socket.socket:
-        """A connection on which the opening is done."""
-        made = connect(self.place(node))
+        """A connection with a complete opening."""
+        made = connect(self.address(node))
         if self.is_tls:
             trusted = ssl.create_default_context(cafile=node.ca_file)
             made = trusted.wrap_socket(made, server_hostname="localhost")
@@ -60,7 +61,7 @@ def _filled(piece: bytes) -> bytes:
 
 
 def amqp_opening(*more: bytes) -> bytes:
-    """What opens an AMQP connection without SASL, then further frames."""
+    """The bytes that open an AMQP connection without SASL, and further frames."""
     return _AMQP_HEADER + frame(Open(container_id="flood", hostname="localhost")) + b"".join(more)
 
 
@@ -69,7 +70,7 @@ def _begin() -> bytes:
 
 
 def amqp_signed_in(node: Node, *more: bytes) -> bytes:
-    """What opens an AMQP connection with the root key (SASL PLAIN), then further frames."""
+    """The bytes that open an AMQP connection with the root key (SASL PLAIN), and further frames."""
     parts = ConnectionString.parse(node.emulator_connection_string)
     response = f"\0{parts.key_name}\0{parts.key}".encode()
     init = frame(SaslInit(mechanism="PLAIN", initial_response=response, hostname="localhost"), 0, FRAME_TYPE_SASL)
@@ -77,7 +78,7 @@ def amqp_signed_in(node: Node, *more: bytes) -> bytes:
 
 
 def kafka_signed_in(node: Node) -> bytes:
-    """What opens a Kafka connection with the root key."""
+    """The bytes that open a Kafka connection with the root key."""
     engine = ClientConnection(client_id="flood")
     token = b"\0$ConnectionString\0" + node.connection_string.encode()
     engine.request(SaslHandshakeRequest(mechanism="PLAIN"), 1)
@@ -86,14 +87,14 @@ def kafka_signed_in(node: Node) -> bytes:
 
 
 def _kafka_metadata() -> bytes:
-    """A question for every topic."""
+    """A metadata request for every topic."""
     engine = ClientConnection(client_id="flood")
     engine.request(MetadataRequest(topics=None), 1)
     return b"".join(engine.data_to_send())
 
 
 def _sender() -> bytes:
-    """A sender to a hub, refused without a token, and its end."""
+    """An attach of a sender to a hub, which is refused without a token, and its detach."""
     attach = Attach(
         name="sender",
         handle=0,
@@ -130,65 +131,65 @@ _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 FLOODS: dict[str, Attack] = {
     "AMQP empty frames": Attack(
-        place=lambda node: node.amqp, opening=lambda _: amqp_opening(), chunk=_filled(EMPTY_FRAME)
+        address=lambda node: node.amqp, opening=lambda _: amqp_opening(), chunk=_filled(EMPTY_FRAME)
     ),
     "AMQP refused attaches": Attack(
-        place=lambda node: node.amqp, opening=lambda _: amqp_opening(_begin()), chunk=_filled(_sender())
+        address=lambda node: node.amqp, opening=lambda _: amqp_opening(_begin()), chunk=_filled(_sender())
     ),
     "AMQP sessions": Attack(
-        place=lambda node: node.amqp, opening=lambda _: amqp_opening(), chunk=_filled(_begin() + frame(End()))
+        address=lambda node: node.amqp, opening=lambda _: amqp_opening(), chunk=_filled(_begin() + frame(End()))
     ),
     "AMQP sessions, signed in": Attack(
-        place=lambda node: node.amqp, opening=amqp_signed_in, chunk=_filled(_begin() + frame(End()))
+        address=lambda node: node.amqp, opening=amqp_signed_in, chunk=_filled(_begin() + frame(End()))
     ),
     "AMQP senders, signed in": Attack(
-        place=lambda node: node.amqp,
+        address=lambda node: node.amqp,
         opening=lambda node: amqp_signed_in(node, _begin()),
         chunk=_filled(_sender()),
     ),
     "AMQP empty frames over TLS": Attack(
-        place=lambda node: node.amqps,
+        address=lambda node: node.amqps,
         is_tls=True,
         opening=lambda _: amqp_opening(),
         chunk=_filled(EMPTY_FRAME),
     ),
     "Kafka Metadata, signed in": Attack(
-        place=lambda node: node.kafka, opening=kafka_signed_in, chunk=_filled(_kafka_metadata())
+        address=lambda node: node.kafka, opening=kafka_signed_in, chunk=_filled(_kafka_metadata())
     ),
-    "Kafka ApiVersions": Attack(place=lambda node: node.kafka, chunk=_filled(_API_VERSIONS)),
+    "Kafka ApiVersions": Attack(address=lambda node: node.kafka, chunk=_filled(_API_VERSIONS)),
     "HTTP pipelined requests": Attack(
-        place=lambda node: node.http, chunk=_filled(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        address=lambda node: node.http, chunk=_filled(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
     ),
     "HTTP refused publications": Attack(
-        place=lambda node: node.http,
+        address=lambda node: node.http,
         chunk=_filled(b"POST /orders/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx"),
     ),
     "HTTP chunks of one byte": Attack(
-        place=lambda node: node.http,
+        address=lambda node: node.http,
         opening=lambda _: b"POST /orders/messages HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n",
         chunk=_filled(b"1\r\nx\r\n"),
     ),
     "WebSocket pings": Attack(
-        place=lambda node: node.http,
+        address=lambda node: node.http,
         opening=lambda _: websocket_opening(),
         answer=_HEAD_END,
         chunk=_filled(websocket_frame(0x9, b"ping")),
     ),
     "WebSocket empty messages": Attack(
-        place=lambda node: node.http,
+        address=lambda node: node.http,
         opening=lambda _: websocket_opening(),
         answer=_HEAD_END,
         chunk=_filled(websocket_frame(0x2)),
     ),
     "WebSocket AMQP empty frames": Attack(
-        place=lambda node: node.http,
+        address=lambda node: node.http,
         opening=lambda _: websocket_opening(),
         answer=_HEAD_END,
         chunk=_filled(websocket_frame(0x2, EMPTY_FRAME)),
         second=websocket_frame(0x2, amqp_opening()),
     ),
     "WebSocket large messages of empty frames": Attack(
-        place=lambda node: node.http,
+        address=lambda node: node.http,
         opening=lambda _: websocket_opening(),
         answer=_HEAD_END,
         second=websocket_frame(0x2, amqp_opening()),

@@ -1,4 +1,4 @@
-"""Clients that hold connections without using them: each is closed in time, and others get in meanwhile."""
+"""Clients that hold connections without using them: each is closed in time, and other clients can connect."""
 
 import contextlib
 import http.client
@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from attack.floods import amqp_opening, websocket_frame, websocket_opening
-from attack.innocent import (
+from attack.normal_client import (
     ANSWER_TIMEOUT_S,
     Ask,
-    InnocentClient,
+    NormalClient,
     address_of,
     amqp_sessions,
     connect,
@@ -26,20 +26,20 @@ _LIMIT = 60
 
 @pytest.fixture(scope="module")
 def impatient() -> Iterator[Node]:
-    """A node that gives a new connection one second."""
+    """A node with a handshake timeout of one second."""
     with Node(hubs=["orders"], settings={"handshake_timeout_s": 1}) as node:
         yield node
 
 
 @pytest.fixture
 def small() -> Iterator[Node]:
-    """A node for 60 connections."""
+    """A node with 60 connections."""
     with Node(hubs=["orders"], settings={"max_connections": _LIMIT}) as node:
         yield node
 
 
 def _closed(connection: socket.socket) -> bool:
-    """Wait until the node has closed a connection, whatever it says before."""
+    """Wait until the node has closed a connection, and discard what it sends before."""
     try:
         while connection.recv(1 << 16):
             pass
@@ -48,21 +48,21 @@ def _closed(connection: socket.socket) -> bool:
     return True
 
 
-def _tls(node: Node, place: str) -> ssl.SSLSocket:
+def _tls(node: Node, address: str) -> ssl.SSLSocket:
     trusted = ssl.create_default_context(cafile=node.ca_file)
-    return trusted.wrap_socket(connect(place), server_hostname="localhost")
+    return trusted.wrap_socket(connect(address), server_hostname="localhost")
 
 
 @pytest.mark.parametrize("port", _PORTS)
-def test_connection_that_says_nothing_is_closed(impatient: Node, port: str) -> None:
-    """One deadline from accept on every port; on a TLS port it holds for the handshake."""
+def test_silent_connection_is_closed(impatient: Node, port: str) -> None:
+    """There is one deadline from accept on every port; on a TLS port it includes the handshake."""
     with connect(getattr(impatient, port)) as silent:
         assert _closed(silent)
 
 
 @pytest.mark.parametrize("port", ["amqps", "kafkas", "https"])
-def test_connection_that_says_nothing_after_tls_is_closed(impatient: Node, port: str) -> None:
-    """A finished handshake is no request yet."""
+def test_silent_connection_after_tls_is_closed(impatient: Node, port: str) -> None:
+    """A completed handshake is not a request."""
     with _tls(impatient, getattr(impatient, port)) as silent:
         assert _closed(silent)
 
@@ -89,13 +89,13 @@ def test_connection_that_says_nothing_after_tls_is_closed(impatient: Node, port:
     ],
 )
 def test_connection_that_stops_before_sign_in_is_closed(impatient: Node, port: str, start: bytes) -> None:
-    """Whatever was said before, the time until sign-in or the first request is bounded."""
+    """After any input, the time until sign-in or the first request is limited."""
     with connect(getattr(impatient, port)) as half:
         half.sendall(start)
         assert _closed(half)
 
 
-def test_websocket_that_says_nothing_is_closed(impatient: Node) -> None:
+def test_silent_websocket_is_closed(impatient: Node) -> None:
     """AMQP over WebSocket has the same deadline as AMQP."""
     with connect(impatient.http) as silent:
         silent.sendall(websocket_opening())
@@ -115,23 +115,23 @@ def test_websocket_that_says_nothing_is_closed(impatient: Node) -> None:
     ],
     ids=["huge length", "fragment without end", "continuation", "opcode", "long ping", "no UTF-8", "unmasked"],
 )
-def test_broken_websocket_frames_end_that_connection(impatient: Node, frames: bytes) -> None:
-    """Frames that break RFC 6455, and messages that never end, cost their own connection only."""
+def test_invalid_websocket_frames_close_only_that_connection(impatient: Node, frames: bytes) -> None:
+    """This includes frames that violate RFC 6455, and messages that never end."""
     logged = len(impatient.logs())
-    with connect(impatient.http) as broken, InnocentClient(impatient) as innocent:
+    with connect(impatient.http) as broken, NormalClient(impatient) as client:
         broken.sendall(websocket_opening())
         while b"\r\n\r\n" not in broken.recv(1 << 16):
             pass
         broken.sendall(frames)
 
         assert _closed(broken)
-        innocent.await_answers(5)
+        client.await_answers(5)
 
     assert "Traceback" not in impatient.logs()[logged:]
 
 
 def test_websocket_message_of_fragments_without_end_is_refused(impatient: Node) -> None:
-    """Fragments add up: what one message may have is bounded before sign-in."""
+    """Fragments are added up: the size of one message is limited before sign-in."""
     with connect(impatient.http) as sending:
         sending.sendall(websocket_opening())
         while b"\r\n\r\n" not in sending.recv(1 << 16):
@@ -146,7 +146,7 @@ def test_websocket_message_of_fragments_without_end_is_refused(impatient: Node) 
 
 @contextlib.contextmanager
 def _health_by_new_connections(node: Node) -> Iterator[Ask]:
-    """Health as a probe asks for it: a connection each time."""
+    """Health requests as a probe sends them, each on a new connection."""
 
     def ask() -> None:
         assert _answer(node, "/health")[0] == 200
@@ -155,8 +155,8 @@ def _health_by_new_connections(node: Node) -> Iterator[Ask]:
 
 
 @pytest.mark.parametrize("port", _PORTS)
-def test_silent_connections_of_one_port_do_not_lock_others_out(small: Node, port: str) -> None:
-    """As many as the node holds at all come on one port: the other protocols, and health, still serve newcomers."""
+def test_silent_connections_on_one_port_do_not_exclude_others(small: Node, port: str) -> None:
+    """One port gets as many connections as the node allows: other protocols and health still accept new clients."""
     probes = {"kafka": kafka_api_versions, "amqp": amqp_sessions, "http": _health_by_new_connections}
     if port in ("kafka", "amqp"):
         del probes[port]
@@ -165,12 +165,12 @@ def test_silent_connections_of_one_port_do_not_lock_others_out(small: Node, port
             stack.enter_context(connect(getattr(small, port)))
 
         for probe in probes.values():
-            with InnocentClient(small, probe) as innocent:
-                innocent.await_answers(3)
+            with NormalClient(small, probe) as client:
+                client.await_answers(3)
 
 
 def test_health_and_management_are_served_by_a_full_node(small: Node) -> None:
-    """All connections of all ports are in use: operators still connect, and publishers get a retriable refusal."""
+    """All connections of all ports are in use: operators can still connect, and publishers get a retriable refusal."""
     with contextlib.ExitStack() as stack:
         for port in _PORTS:
             for _ in range(_LIMIT):

@@ -19,13 +19,13 @@ HUBS = [HubSetting(name="orders", partition_count=2, consumer_groups=("billing",
 
 @pytest.fixture(scope="module")
 def used_folder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The data folder of a node that was killed, and the connection string that it gave out."""
+    """The data folder of a killed node, and its connection string."""
     data = tmp_path_factory.mktemp("catalog") / "data"
     with Node(hubs=HUBS, data=data) as node:
         for number in range(5):
             publish(node, "orders", b"event %d" % number)
         connection_string = node.connection_string
-        node.restart()  # a stop makes a copy of the catalog
+        node.restart()  # A stop makes a copy of the catalog.
         publish(node, "events", b"x")
         node.kill()
     return data, connection_string
@@ -66,7 +66,7 @@ def _zero_pages(data: Path) -> None:
 
 
 def _flip_in_an_entity(data: Path) -> None:
-    """One bit of a partition count or key: SQLite itself finds nothing wrong."""
+    """Flip one bit of a partition count or key: SQLite itself reports no error."""
     _checkpoint(data)
     content = bytearray((data / CATALOG_FILE).read_bytes())
     at = content.index(b'"primary_key":"') + 20
@@ -89,7 +89,7 @@ DAMAGES: list[Callable[[Path], None]] = [_delete, _truncate, _empty, _zero_pages
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_node_does_not_start_on_a_lost_or_damaged_catalog(damage: Callable[[Path], None], data: Path) -> None:
-    """It used to be ready with no hubs and a new root key."""
+    """Before, it became ready with no hubs and a new root key."""
     damage(data)
     before = sorted(path.name for path in data.glob("log/*"))
 
@@ -102,7 +102,7 @@ def test_a_node_does_not_start_on_a_lost_or_damaged_catalog(damage: Callable[[Pa
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_the_doctor_brings_hubs_keys_and_events_back(
+def test_doctor_restores_hubs_keys_and_events(
     damage: Callable[[Path], None], data: Path, used_folder: tuple[Path, str]
 ) -> None:
     """Everything in the copy of the catalog is restored; clients continue with their connection strings."""
@@ -119,8 +119,8 @@ def test_the_doctor_brings_hubs_keys_and_events_back(
         publish(node, "events", b"more")
 
 
-def test_a_change_that_is_lost_with_the_write_ahead_file_is_noticed(tmp_path: Path) -> None:
-    """The file is valid for SQLite, but older than changes that clients got an acknowledgement for."""
+def test_change_that_was_lost_with_the_write_ahead_file_is_detected(tmp_path: Path) -> None:
+    """The file is valid for SQLite, but older than acknowledged changes."""
     data = tmp_path / "data"
     with Node(hubs=["orders"], data=data) as node:
         node.kill()
@@ -132,7 +132,7 @@ def test_a_change_that_is_lost_with_the_write_ahead_file_is_noticed(tmp_path: Pa
     assert "rebuild-catalog" in str(failure.value)
 
 
-def test_without_any_copy_hubs_come_back_from_the_log_folders(data: Path, used_folder: tuple[Path, str]) -> None:
+def test_hubs_are_restored_from_log_folders_without_a_copy(data: Path, used_folder: tuple[Path, str]) -> None:
     """Names, partitions, groups and events are restored; everything that is lost is listed."""
     _delete(data)
     for path in (data / COPIES_FOLDER).iterdir():
@@ -149,7 +149,7 @@ def test_without_any_copy_hubs_come_back_from_the_log_folders(data: Path, used_f
         publish(node, "orders", b"more")
 
 
-def test_log_folders_without_a_description_become_a_hub_of_their_own(data: Path) -> None:
+def test_log_folders_without_a_description_become_a_new_hub(data: Path) -> None:
     """Events must not be lost because the name of their hub is unknown."""
     _delete(data)
     for path in [*(data / COPIES_FOLDER).iterdir(), *data.glob(f"log/*{DESCRIPTION}")]:
@@ -161,8 +161,8 @@ def test_log_folders_without_a_description_become_a_hub_of_their_own(data: Path)
     assert run.stdout.count("have no description: the hub is now called 'recovered-") == 2
 
 
-def test_a_sound_catalog_is_not_rebuilt(data: Path) -> None:
-    """The command may be given by mistake."""
+def test_intact_catalog_is_not_rebuilt(data: Path) -> None:
+    """A user may run the command by mistake."""
     content = (data / REVISION_FILE).read_bytes()
 
     run = doctor(data, "--rebuild-catalog")
@@ -172,8 +172,8 @@ def test_a_sound_catalog_is_not_rebuilt(data: Path) -> None:
     assert (data / REVISION_FILE).read_bytes() == content
 
 
-def test_a_new_folder_starts_as_ever(tmp_path: Path) -> None:
-    """Only a folder that was used can have lost its catalog."""
+def test_new_folder_starts_normally(tmp_path: Path) -> None:
+    """Only a used folder can have lost its catalog."""
     with Node(hubs=["orders"], data=tmp_path / "fresh") as node:
         publish(node, "orders", b"x")
         node.restart()

@@ -13,7 +13,7 @@ from hubmere.client.connection import Client
 from hubmere.client.consumer import HubReader
 from hubmere.records.header import read_header
 from hubmere.settings import HubSetting
-from hubmere.store.log.segment import LOG, stem
+from hubmere.store.log.segments.segment import LOG, stem
 from hubmere.testing import Node
 
 WAIT_S = 30.0
@@ -42,7 +42,7 @@ def _a_transaction(producer: Producer, *values: bytes, commit: bool) -> None:
 
 
 def _break_last_marker(data: Path) -> int:
-    """Flip a bit in the last control batch of the only log; gives its sequence number."""
+    """Flip a bit in the last control batch of the only log; returns its sequence number."""
     (path,) = data.glob(f"log/*/{stem(0)}{LOG}")
     content = bytearray(path.read_bytes())
     at, marker = 0, -1
@@ -58,7 +58,7 @@ def _break_last_marker(data: Path) -> int:
 
 @contextmanager
 def _a_node_without_its_last_marker(data: Path, *, commit: bool) -> Iterator[Node]:
-    """A transaction ended, the node was killed, a bit of its marker was flipped, and the node was started again."""
+    """A node whose last transaction marker was damaged by a flipped bit between a kill and the next start."""
     with Node(hubs=[HubSetting(name="orders", partition_count=1)], data=data) as node:
         producer = Producer(_kafka(node, **{"transactional.id": "t"}))
         producer.init_transactions(WAIT_S)
@@ -70,7 +70,7 @@ def _a_node_without_its_last_marker(data: Path, *, commit: bool) -> Iterator[Nod
 
 
 def _read_committed(node: Node, *, until: bytes) -> list[bytes | None]:
-    """The events that a consumer of committed events gets, up to one that must be visible."""
+    """The events of a read_committed consumer, up to one that must be visible."""
     more = {"group.id": "readers", "isolation.level": "read_committed", "enable.auto.commit": False}
     consumer = Consumer(_kafka(node, **more))
     consumer.assign([TopicPartition("orders", 0, OFFSET_BEGINNING)])
@@ -94,7 +94,7 @@ def _publish_last(node: Node) -> None:
 
 
 def test_a_committed_transaction_without_its_marker_stays_visible(tmp_path: Path) -> None:
-    """It used to stay open for ever, and readers of committed events never got past it."""
+    """Before, it stayed open for ever, and read_committed consumers never read past it."""
     with _a_node_without_its_last_marker(tmp_path / "data", commit=True) as node:
         _publish_last(node)
 
@@ -104,7 +104,7 @@ def test_a_committed_transaction_without_its_marker_stays_visible(tmp_path: Path
 
 
 def test_an_aborted_transaction_without_its_marker_stays_hidden(tmp_path: Path) -> None:
-    """Its events must not show up because the disk has lost the abort."""
+    """Its events must not become visible because the disk has lost the abort marker."""
     with _a_node_without_its_last_marker(tmp_path / "data", commit=False) as node:
         _publish_last(node)
 
@@ -114,7 +114,7 @@ def test_an_aborted_transaction_without_its_marker_stays_hidden(tmp_path: Path) 
 
 
 def test_amqp_readers_and_spark_get_past_a_transaction_without_its_marker(tmp_path: Path) -> None:
-    """They read committed events as well, and so does Capture."""
+    """They and Capture read committed events too."""
     with _a_node_without_its_last_marker(tmp_path / "data", commit=True) as node:
         _publish_last(node)
 
@@ -127,7 +127,7 @@ def test_amqp_readers_and_spark_get_past_a_transaction_without_its_marker(tmp_pa
     assert bounds.end > received.events[-1][1].sequence_number
 
 
-def test_the_producer_of_a_transaction_without_its_marker_goes_on(tmp_path: Path) -> None:
+def test_producer_of_a_transaction_without_its_marker_can_continue(tmp_path: Path) -> None:
     """Its next transactions have their own outcomes."""
     with _a_node_without_its_last_marker(tmp_path / "data", commit=True) as node:
         assert _read_committed(node, until=b"two") == [b"one", b"two"]
@@ -141,8 +141,8 @@ def test_the_producer_of_a_transaction_without_its_marker_goes_on(tmp_path: Path
     assert seen == [b"one", b"two", b"three"]
 
 
-def test_a_producer_that_is_back_at_once_does_not_decide_over_its_last_transaction(tmp_path: Path) -> None:
-    """The abort of its next transaction used to hide the events of the committed one as well."""
+def test_next_transaction_of_a_producer_does_not_decide_the_lost_one(tmp_path: Path) -> None:
+    """Before, the abort of the next transaction hid the events of the committed one as well."""
     with _a_node_without_its_last_marker(tmp_path / "data", commit=True) as node:
         producer = Producer(_kafka(node, **{"transactional.id": "t"}))
         producer.init_transactions(WAIT_S)

@@ -16,8 +16,8 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from conformance.amqp.azure_clients import a_consumer, a_producer, receive
 from hubmere.model.clock import SystemClock
-from hubmere.model.connection_string import ConnectionString
-from hubmere.model.sas import make_token
+from hubmere.model.security.connection_string import ConnectionString
+from hubmere.model.security.sas import make_token
 from hubmere.settings import HubSetting
 from hubmere.testing import Node
 
@@ -34,7 +34,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", str(folder)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("a small file system can be mounted by root only")
+        pytest.skip("only root can mount a small file system")
     try:
         yield folder
     finally:
@@ -68,7 +68,7 @@ def _token(node: Node) -> str:
 def _publish(node: Node, body: bytes = b"event") -> int:
     url, headers = f"{node.http}/orders/messages", {"Authorization": _token(node)}
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, body, headers, method="POST"), timeout=20) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers, method="POST"), timeout=60) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as refused:
         text = refused.read().decode()
@@ -79,7 +79,7 @@ def _publish(node: Node, body: bytes = b"event") -> int:
 
 def _get(node: Node, path: str) -> Any:
     request = urllib.request.Request(f"{node.http}{path}", headers={"Authorization": _token(node)})
-    with urllib.request.urlopen(request, timeout=20) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return json.load(answer)
 
 
@@ -99,13 +99,13 @@ def _bodies(node: Node) -> list[str]:
     return [event["body"] for event in _get(node, f"{MESSAGES}?from=first&limit=1000")["events"]]
 
 
-def test_a_disk_that_fills_up_is_reported_before_it_is_full(disk: Path) -> None:
-    """A warning while everything is still taken: in health, readiness, metrics and log; and its end."""
+def test_disk_that_fills_up_is_reported_before_it_is_full(disk: Path) -> None:
+    """There is a warning in health, readiness, metrics and log while events are still accepted; then it ends."""
     with a_node(disk) as node:
         _fill(disk, leave_bytes=4 * 1024 * 1024)
         ready = _wait_for(node, lambda ready: _severity(ready) == "warning")
         taken, health = _publish(node), _get(node, "/health")
-        with urllib.request.urlopen(f"{node.http}/metrics", timeout=20) as answer:
+        with urllib.request.urlopen(f"{node.http}/metrics", timeout=60) as answer:
             metrics = answer.read().decode()
         (disk / "ballast").unlink()
         _wait_for(node, lambda ready: _severity(ready) is None)
@@ -119,7 +119,7 @@ def test_a_disk_that_fills_up_is_reported_before_it_is_full(disk: Path) -> None:
         assert "has enough free space again" in node.logs()
 
 
-def test_a_full_disk_refuses_every_protocol_with_an_error_that_is_retried_and_recovers(disk: Path) -> None:
+def test_full_disk_refuses_every_protocol_with_a_retriable_error_and_recovers(disk: Path) -> None:
     """Producers keep their events and retry; readers are served; no restart is needed."""
     with a_node(disk) as node:
         assert _publish(node, b"before") == 201
@@ -144,8 +144,8 @@ def test_a_full_disk_refuses_every_protocol_with_an_error_that_is_retried_and_re
         assert _bodies(node) == ["before", "after"]
 
 
-def test_a_disk_without_a_single_byte_left_loses_nothing_that_was_acknowledged(disk: Path) -> None:
-    """Somebody else takes the last byte between two looks: the write itself fails, and the log stays whole."""
+def test_disk_without_free_space_loses_no_acknowledged_event(disk: Path) -> None:
+    """Another program uses the last byte between two checks: the write itself fails, and the log stays intact."""
     with a_node(disk) as node:
         acknowledged = []
         for number in range(200):
@@ -166,7 +166,7 @@ def test_a_disk_without_a_single_byte_left_loses_nothing_that_was_acknowledged(d
 
 
 @pytest.mark.parametrize("end", [Node.kill, Node.stop], ids=["killed", "stopped"])
-def test_a_node_starts_on_a_full_disk_and_serves_reads(disk: Path, end: Callable[[Node], None]) -> None:
+def test_node_starts_on_a_full_disk_and_serves_reads(disk: Path, end: Callable[[Node], None]) -> None:
     """After a crash on a full disk the events must be readable, and refusals must have the reason."""
     with a_node(disk) as node:
         assert _publish(node, b"before") == 201
@@ -202,7 +202,7 @@ def _produce_over_kafka(node: Node) -> KafkaError | None:
         reports.append(error)
 
     producer.produce("orders", b"x", on_delivery=delivered)
-    producer.flush(20)
+    producer.flush(PATIENCE_S)
     return reports[0]
 
 

@@ -1,11 +1,13 @@
-"""Request heads that never end, lie or cannot be read: each is refused in HTTP's own terms, and the node serves on."""
+"""HTTP request heads that never end, are ambiguous or unreadable: each is refused with an HTTP status, and the node
+continues.
+"""
 
 import socket
 
 import pytest
 
 from attack.floods import websocket_opening
-from attack.innocent import Flood, InnocentClient, connect
+from attack.normal_client import Flood, NormalClient, connect
 from hubmere.testing import Node
 
 _MIB = 1024 * 1024
@@ -16,7 +18,7 @@ def _status(answer: bytes) -> int:
 
 
 def _rest(connection: socket.socket) -> bytes:
-    """What the node says until it closes."""
+    """Everything that the node sends until it closes."""
     data = b""
     try:
         while piece := connection.recv(1 << 16):
@@ -47,23 +49,23 @@ def _exchange(node: Node, request: bytes) -> bytes:
     ],
     ids=["value", "name", "headers", "path", "query", "extension", "trailer value", "trailer name", "trailers"],
 )
-def test_head_without_an_end_is_refused_as_it_arrives(node: Node, start: bytes, piece: bytes, status: int) -> None:
-    """What is not whole yet is counted: the node answers and closes long before megabytes came, and serves others."""
+def test_head_without_an_end_is_refused_while_it_arrives(node: Node, start: bytes, piece: bytes, status: int) -> None:
+    """Incomplete data is counted: the node answers and closes long before it has megabytes, and serves others."""
     connection = connect(node.http)
     connection.sendall(start)
 
-    with Flood(connection, piece * 4096, max_bytes=256 * _MIB) as flood, InnocentClient(node) as innocent:
-        innocent.await_answers(10)
+    with Flood(connection, piece * 4096, max_bytes=256 * _MIB) as flood, NormalClient(node) as client:
+        client.await_answers(10)
         assert flood.await_closed()
 
     assert flood.sent_bytes < 32 * _MIB
-    if flood.received:  # a client that sends on while it is refused may meet a reset instead of the answer
+    if flood.received:  # A client that keeps sending may get a reset instead of the answer.
         assert _status(flood.received) in (status, 401)
 
 
 @pytest.mark.parametrize(("head", "status"), [(b"X: " + b"a" * 70_000, 431), (b"a" * 70_000, 431)])
 def test_head_over_the_limit_is_answered(node: Node, head: bytes, status: int) -> None:
-    """A client that stops sending finds the refusal, though its header was never whole."""
+    """A client that stops sending gets the refusal, although its header was never complete."""
     with connect(node.http) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n" + head)
         answer = _rest(connection)
@@ -88,7 +90,7 @@ def test_target_over_the_limit_is_answered_414(node: Node) -> None:
     ids=["tunnel", "path", "upgrade", "1.0"],
 )
 def test_connect_is_refused_once(node: Node, request_head: bytes) -> None:
-    """A broker is no proxy: one short answer, and no parser that reads the same head again and again."""
+    """A broker is not a proxy: there is one short answer, and the head is not parsed again and again."""
     logged = len(node.logs())
 
     answer = _exchange(node, request_head)
@@ -99,8 +101,8 @@ def test_connect_is_refused_once(node: Node, request_head: bytes) -> None:
     assert len(node.logs()) - logged < 2000
 
 
-def test_many_offers_to_upgrade_in_one_read_are_answered_one_by_one(node: Node) -> None:
-    """Each head is read again without its offer, in a loop: hundreds of them do not use up the stack."""
+def test_many_upgrade_offers_in_one_read_are_answered_one_by_one(node: Node) -> None:
+    """Each head is parsed again without its offer, in a loop: hundreds of them do not exhaust the stack."""
     offer = b"GET /health HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
     last = b"GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
     count = 1500
@@ -111,7 +113,7 @@ def test_many_offers_to_upgrade_in_one_read_are_answered_one_by_one(node: Node) 
 
 
 @pytest.mark.parametrize("method", ["TRACE", "OPTIONS", "PRI", "SOURCE", "M-SEARCH", "SUBSCRIBE", "QUERY", "LINK"])
-def test_method_that_no_plane_knows_is_refused(node: Node, method: str) -> None:
+def test_unknown_method_is_refused(node: Node, method: str) -> None:
     """For any method the parser accepts, the answer is a refusal that does not repeat the request."""
     answer = _exchange(node, f"{method} /secret HTTP/1.1\r\nHost: a\r\nConnection: close\r\nX: echo\r\n\r\n".encode())
 
@@ -138,7 +140,7 @@ def test_method_that_no_plane_knows_is_refused(node: Node, method: str) -> None:
     ],
     ids=repr,
 )
-def test_head_that_two_servers_may_read_differently_is_refused(node: Node, lines: bytes) -> None:
+def test_ambiguous_head_is_refused(node: Node, lines: bytes) -> None:
     """RFC 9112, 3.2 and 6: one Host, one length, a target that is a path or an HTTP URL."""
     answer = _exchange(node, lines + b"\r\n")
 
@@ -147,8 +149,8 @@ def test_head_that_two_servers_may_read_differently_is_refused(node: Node, lines
 
 
 @pytest.mark.parametrize("target", [b"http://localhost/health", b"HTTP://localhost:80/health?x=1", b"/health"])
-def test_absolute_target_is_served(node: Node, target: bytes) -> None:
-    """Clients of a proxy write the whole URL (RFC 9112, 3.2.2)."""
+def test_absolute_target_is_accepted(node: Node, target: bytes) -> None:
+    """Clients of a proxy send the whole URL (RFC 9112, 3.2.2)."""
     answer = _exchange(node, b"GET %b HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" % target)
 
     assert _status(answer) == 200
@@ -167,7 +169,7 @@ def test_absolute_target_is_served(node: Node, target: bytes) -> None:
     ],
     ids=["host", "idna", "protocol", "key", "version", "extensions", "early data"],
 )
-def test_node_stops_in_order_after_an_unreadable_websocket_handshake(opening: bytes) -> None:
+def test_node_stops_cleanly_after_an_unreadable_websocket_handshake(opening: bytes) -> None:
     """The handshake is refused without leftovers, and SIGTERM ends the node with exit code 0."""
     with Node() as node:
         answer = _exchange(node, opening)
@@ -177,7 +179,7 @@ def test_node_stops_in_order_after_an_unreadable_websocket_handshake(opening: by
         assert "Traceback" not in node.logs()
 
 
-def test_other_headers_may_hold_any_bytes(node: Node) -> None:
+def test_other_headers_may_contain_any_bytes(node: Node) -> None:
     """Header values are bytes (RFC 9110, 5.5): invalid text in other headers has no effect."""
     request = b"GET /health HTTP/1.1\r\nHost: a\r\nX: \xff\xfe\r\nUser-Agent: \xff\r\nConnection: close\r\n\r\n"
 
@@ -193,15 +195,15 @@ def test_other_headers_may_hold_any_bytes(node: Node) -> None:
     ],
     ids=["openapi", "metrics", "publication"],
 )
-def test_client_that_leaves_its_pipelined_requests_leaves_no_traceback(node: Node, request_head: bytes) -> None:
-    """The client is gone: that is no failure of the node."""
+def test_client_that_disconnects_during_pipelined_requests_causes_no_traceback(node: Node, request_head: bytes) -> None:
+    """That is no failure of the node."""
     logged = len(node.logs())
     for count in (3, 30) * 40:
         connection = connect(node.http)
         connection.sendall(request_head * count)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
         connection.close()
-    with InnocentClient(node) as innocent:
-        innocent.await_answers(20)
+    with NormalClient(node) as client:
+        client.await_answers(20)
 
     assert "Traceback" not in node.logs()[logged:]

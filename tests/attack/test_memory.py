@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from attack.innocent import PROBES, InnocentClient, address_of, kafka_produce
-from hubmere.model.connection_string import ConnectionString
-from hubmere.model.sas import make_token
+from attack.normal_client import PROBES, NormalClient, address_of, kafka_produce
+from hubmere.model.security.connection_string import ConnectionString
+from hubmere.model.security.sas import make_token
 from hubmere.records.compression import Codec
 from hubmere.records.records import Record, encode_batch
 from hubmere.settings import HubSetting
@@ -31,7 +31,7 @@ from hubmere.wire.kafka.messages.sasl import SaslAuthenticateRequest, SaslHandsh
 
 MIB = 1024 * 1024
 BUDGET_BYTES = 64 * MIB
-# Beside the buffers, connections, links and Python's own objects take some memory.
+# In addition to the buffers, connections, links and Python's own objects use some memory.
 OBJECTS_BYTES = 16 * MIB
 ALLOWED_BYTES = BUDGET_BYTES * 115 // 100 + OBJECTS_BYTES
 # No attack lasts longer.
@@ -42,7 +42,10 @@ STORED_BYTES = 24 * MIB
 
 @pytest.fixture
 def node() -> Iterator[Node]:
-    """A node with a small budget and some events to read. Each attack has its own: the last one still takes memory."""
+    """A node with a small budget and some stored events.
+
+    Each attack has its own: memory of the last one is still in use.
+    """
     hub = HubSetting(name="orders", partition_count=PARTITIONS)
     with Node(hubs=[hub], settings={"memory_budget_bytes": BUDGET_BYTES, "durability": "os"}) as running:
         _store_events(running)
@@ -59,7 +62,7 @@ def resident_bytes(node: Node, field: str = "VmRSS") -> int:
 
 
 def forget_peak(node: Node) -> None:
-    """Have the kernel begin a new peak."""
+    """Reset the peak that the kernel records."""
     Path(f"/proc/{node.pid}/clear_refs").write_text("5")
 
 
@@ -108,7 +111,7 @@ def _store_events(node: Node) -> None:
 
 
 def amqp_opening(node: Node, *links: bytes) -> bytes:
-    """What signs in with SASL PLAIN, opens a connection, begins a session and attaches links."""
+    """The bytes that sign in with SASL PLAIN, open a connection, begin a session and attach links."""
     parts = ConnectionString.parse(node.emulator_connection_string)
     credentials = ClientCredentials.plain(parts.key_name or "", parts.key or "")
     init = SaslInit(mechanism=credentials.mechanism, initial_response=credentials.initial_response)
@@ -141,7 +144,7 @@ def endless_credit(handle: int) -> bytes:
 
 
 def push(open_sockets: list[tuple[socket.socket, bytes]]) -> None:
-    """Send the rest of its bytes on each socket, as far as the node reads them; for a bounded time."""
+    """Send the rest of the bytes on each socket, as far as the node reads them, for a limited time."""
     left = {sock: memoryview(data) for sock, data in open_sockets}
     for sock in left:
         sock.setblocking(False)
@@ -164,11 +167,11 @@ def push(open_sockets: list[tuple[socket.socket, bytes]]) -> None:
         time.sleep(0.001)
 
 
-# --- attacks: each opens connections, does its worst, and leaves them open
+# attacks: each opens connections, uses as much memory as it can, and leaves them open
 
 
 def unfinished_amqp_deliveries(node: Node, stack: contextlib.ExitStack) -> None:
-    """Deliveries whose last frame never comes, on many links of many connections."""
+    """Deliveries whose last frame is never sent, on many links of many connections."""
     links = 12
     piece = bytes(60_000)
     sockets = []
@@ -201,7 +204,7 @@ def unread_kafka_fetches(node: Node, stack: contextlib.ExitStack) -> None:
 
 
 def unfinished_kafka_requests(node: Node, stack: contextlib.ExitStack) -> None:
-    """Requests that announce four megabytes and end a little before."""
+    """Requests that announce four megabytes and stop just before the end."""
     sockets = []
     for _ in range(60):
         client = KafkaClient(node)
@@ -219,7 +222,7 @@ def announced_kafka_requests(node: Node, stack: contextlib.ExitStack) -> None:
 
 
 def unfinished_http_bodies(node: Node, stack: contextlib.ExitStack) -> None:
-    """Publications whose last byte never comes."""
+    """Publications whose last byte is never sent."""
     parts = ConnectionString.parse(node.connection_string)
     token = make_token("https://localhost/", parts.key_name or "", parts.key or "", expires_at_s=4_000_000_000)
     head = (
@@ -234,7 +237,7 @@ def unfinished_http_bodies(node: Node, stack: contextlib.ExitStack) -> None:
 
 
 def slow_amqp_readers(node: Node, stack: contextlib.ExitStack) -> None:
-    """Readers with endless credit that read nothing, on several links of many connections."""
+    """Readers with unlimited credit that read nothing, on several links of many connections."""
     sockets = []
     for _ in range(60):
         links = [an_attach(handle, reads=True, partition=handle) for handle in range(PARTITIONS)]
@@ -249,7 +252,7 @@ def slow_amqp_readers(node: Node, stack: contextlib.ExitStack) -> None:
 
 
 def compressed_batches_over_amqp(node: Node, stack: contextlib.ExitStack) -> None:
-    """Batches of some kilobytes that become megabytes when AMQP reads them, by readers that take everything."""
+    """Batches of some kilobytes that decompress to megabytes for AMQP, with readers that read everything."""
     records = [Record(index, 1_700_000_000_000, None, bytes(MIB - 1000)) for index in range(14)]
     batch = bytes(encode_batch(records, codec=Codec.GZIP))
     client = KafkaClient(node)
@@ -290,21 +293,21 @@ ATTACKS: dict[str, Callable[[Node, contextlib.ExitStack], None]] = {
 def usual_bytes(node: Node) -> int:
     """The memory of the node after normal requests and without an attack."""
     for probe in (kafka_produce("orders"), *PROBES.values()):
-        with InnocentClient(node, probe) as innocent:
-            innocent.await_answers(20)
+        with NormalClient(node, probe) as client:
+            client.await_answers(20)
     return resident_bytes(node)
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_the_node_stays_within_its_memory_budget_and_serves_others(node: Node, usual_bytes: int, name: str) -> None:
-    """Back-pressure first, refusals after that; and the memory goes back to the system."""
+def test_node_stays_within_its_memory_budget_and_serves_others(node: Node, usual_bytes: int, name: str) -> None:
+    """Back-pressure comes first, then refusals; afterwards the memory is returned to the system."""
     forget_peak(node)
 
     with contextlib.ExitStack() as stack:
         ATTACKS[name](node, stack)
         for probe in (kafka_produce("orders"), *PROBES.values()):
-            with InnocentClient(node, probe) as innocent:
-                innocent.await_answers(10)
+            with NormalClient(node, probe) as client:
+                client.await_answers(10)
     goes_back = _settles_below(node, usual_bytes + BUDGET_BYTES // 2)
     grown_bytes = resident_bytes(node, "VmHWM") - usual_bytes
 
@@ -331,7 +334,7 @@ def _refusals(node: Node) -> int:
 
 
 def _settles_below(node: Node, limit_bytes: int) -> bool:
-    """Whether memory is given back within some seconds after an attack."""
+    """Whether memory is returned within some seconds after an attack."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         if resident_bytes(node) <= limit_bytes:

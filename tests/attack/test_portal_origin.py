@@ -24,15 +24,15 @@ def person(node: Node) -> Iterator[httpx.Client]:
 @pytest.mark.parametrize("path", ["/portal/", _SOCKET])
 @pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
 def test_request_of_another_origin_is_refused(person: httpx.Client, method: str, path: str, origin: str) -> None:
-    """No answer with content, and no header that lets a foreign script read one."""
+    """There is no answer with content, and no header that lets a foreign script read one."""
     answer = person.request(method, path, headers={"Origin": origin})
 
     assert answer.status_code == 403
     assert not [name for name in answer.headers if name.startswith("access-control-")]
 
 
-def test_pages_take_no_polling(person: httpx.Client) -> None:
-    """Pages use WebSockets, whose origin is checked; the library's other transport is off."""
+def test_pages_do_not_use_polling(person: httpx.Client) -> None:
+    """Pages use WebSockets, whose origin is checked; the library's other transport is disabled."""
     answer = person.get(_SOCKET)
 
     assert answer.status_code == 400

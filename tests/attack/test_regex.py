@@ -1,17 +1,17 @@
-"""Regular expressions that are built to be slow, in subscriptions of Kafka consumer groups."""
+"""Regular expressions that are designed to be slow, in subscriptions of Kafka consumer groups."""
 
 from typing import Any
 
 import pytest
 
-from attack.innocent import InnocentClient, connect, http_health
+from attack.normal_client import NormalClient, connect, http_health
 from hubmere.testing import Node
 from hubmere.wire.kafka.connection import ClientConnection
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 from hubmere.wire.kafka.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
-# Long names that each expression has to walk through to the end.
+# Long names that each expression must match to the end.
 HUBS = [f"{'ab' * 20}-{number:03}" for number in range(100)]
 # Expressions that back-tracking engines never finish, that need many automaton states, or that are large.
 EVIL = [
@@ -56,10 +56,10 @@ class Attacker:
         return self.call(beat, 1)
 
 
-def test_slow_expressions_hold_up_nobody(is_long: bool) -> None:
+def test_slow_expressions_do_not_delay_other_clients(is_long: bool) -> None:
     """Each is answered, the others are answered meanwhile, and an ordinary expression is evaluated after them."""
     rounds = 50 if is_long else 3
-    with Node(hubs=HUBS, settings={"as": "unlimited"}) as node, InnocentClient(node, http_health) as innocent:
+    with Node(hubs=HUBS, settings={"as": "unlimited"}) as node, NormalClient(node, http_health) as client:
         attacker = Attacker(node)
         with attacker.socket:
             codes = {
@@ -67,16 +67,16 @@ def test_slow_expressions_hold_up_nobody(is_long: bool) -> None:
                 for number in range(rounds)
                 for index, regex in enumerate(EVIL)
             }
-            innocent.await_answers(20)
+            client.await_answers(20)
             ordinary = attacker.subscribe("ordinary", "(ab)+-00[0-4]")
 
     assert codes <= {ErrorCode.NONE, ErrorCode.INVALID_REGULAR_EXPRESSION}
     assert ordinary.error_code == ErrorCode.NONE
-    assert innocent.error is None
+    assert client.error is None
 
 
 @pytest.mark.parametrize("regex", ["a(", "[z-a]", "(?<=a)b", r"(a)\1", "a**", "\x00(", "(?P<n"])
-def test_bad_expressions_are_refused_in_words(node: Node, regex: str) -> None:
+def test_invalid_expressions_are_refused_with_a_reason(node: Node, regex: str) -> None:
     """INVALID_REGULAR_EXPRESSION with the reason; the connection continues."""
     attacker = Attacker(node)
     with attacker.socket:

@@ -1,7 +1,7 @@
-"""A process that writes to logs and says on its output what was acknowledged, until it is killed.
+"""A process that writes to logs and prints what was acknowledged, until it is killed.
 
-Each line of output is one acknowledgement: log number, sequence number, the writer's own count, and the checksum of the
-stored batch. A line is written with one call, after the receipt completed, so every line is an acknowledged batch.
+Each line of output is one acknowledgement: log number, sequence number, the writer's own count, and the checksum of
+the stored batch. A line is written with one call after the receipt completed, so every line is an acknowledged batch.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The capture job killed again and again, whatever it is doing: every event is in the files once."""
+"""The capture job is killed many times at random: every event is in the files once."""
 
 from pathlib import Path
 
@@ -12,8 +12,8 @@ ROUNDS = 10
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_many_kills_of_the_capture_job_cost_no_event(request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    """Ten workers, ten JVMs, ten jobs."""
+def test_many_kills_of_the_capture_job_lose_no_event(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """Ten workers, ten JVMs and ten jobs are killed."""
     if not request.config.getoption("--torture", default=False):
         pytest.skip("takes many minutes; --torture runs it")
 

@@ -1,4 +1,4 @@
-"""kill -9 at random moments: acknowledged events are stored once, in order."""
+"""kill -9 at random times: acknowledged events are stored once, in order."""
 
 import os
 import shutil
@@ -19,12 +19,12 @@ from store.builders import everything
 from torture.log_writer import CONFIG, LOGS
 
 TESTS = Path(__file__).parent.parent
-# Runs on one folder, each continues after the last one. More would only make each check slower.
+# Runs on one folder; each continues after the last one. More would only make each check slower.
 LIVES_OF_ONE_FOLDER = 5
 
 
 class Ledger:
-    """Every acknowledgement of every life of the writer, by log."""
+    """Every acknowledgement of every run of the writer, by log."""
 
     def __init__(self) -> None:
         self.acknowledged: list[list[tuple[int, int, int]]] = [[] for _ in range(LOGS)]
@@ -35,7 +35,7 @@ class Ledger:
 
 
 def _live(root: Path, seed: int, lines: int, ledger: Ledger) -> None:
-    """Let the writer acknowledge some batches, then kill it; its output counts."""
+    """Run the writer until it has acknowledged some batches, then kill it; its output counts."""
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     writer = subprocess.Popen(
         [sys.executable, "-m", "torture.log_writer", str(root), str(seed)], stdout=subprocess.PIPE, env=environment
@@ -66,8 +66,8 @@ def _check(root: Path, ledger: Ledger) -> None:
     engine.close()
 
 
-def test_a_killed_writer_loses_no_acknowledged_event(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """Every life ends in the middle of something; the next one must find all promises kept."""
+def test_killed_writer_loses_no_acknowledged_event(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Every run is killed at any time; the next one must find all acknowledged batches."""
     is_long = bool(request.config.getoption("--torture", default=False))
     random = Random(20)
 

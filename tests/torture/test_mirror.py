@@ -26,7 +26,7 @@ from conformance.kafka.kafka_clients import librdkafka
 from conformance.kafka_ecosystem import topics
 from conformance.kafka_ecosystem.manual import node_in, pasted
 from conformance.kafka_ecosystem.mirror import OFTEN, PAGE, mirror_maker
-from conformance.kafka_ecosystem.topics import until
+from conformance.kafka_ecosystem.topics import PATIENCE_S, until
 from hubmere.testing import Node
 
 _SECONDS = 300.0
@@ -37,10 +37,10 @@ _PAUSE_S = 0.1
 _EVENT_BYTES = 100
 _TOPIC, _HUB, _ARCHIVE = "orders", "kafka.orders", "hubmere.kafka.orders"
 _GROUP = "billing"
-# Between the end of the producer and the last number at the other end; a crash may have set it back by a minute.
+# The time between the end of the producer and the last number at the target; a crash may cost a minute.
 _CATCH_UP_S = 240.0
 _HEAP = "256m"
-# librdkafka tells of refused connections on standard error, and they are what a crash is.
+# librdkafka prints refused connections to standard error, which a crash causes.
 _QUIET = {"log_level": 0}
 
 
@@ -70,7 +70,7 @@ class Chain:
 
 @contextmanager
 def a_chain(folder: Path, more: Callable[[], str]) -> Iterator[Chain]:
-    """All of it, with the settings of the manual and more; skips where it cannot be had."""
+    """All of it, with the settings of the manual and more; skips if something is not installed."""
     with ExitStack() as running:
         node = running.enter_context(Node(settings={"as": "premium"}))
         try:
@@ -87,7 +87,7 @@ def a_chain(folder: Path, more: Callable[[], str]) -> Iterator[Chain]:
 
 def _create_topic(bootstrap: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(_TOPIC, _PARTITIONS, 1)])[_TOPIC].result(20)
+    admin.create_topics([NewTopic(_TOPIC, _PARTITIONS, 1)])[_TOPIC].result(PATIENCE_S)
 
 
 def _settings(node: Node, first: str, last: str) -> str:
@@ -100,7 +100,7 @@ def _settings(node: Node, first: str, last: str) -> str:
         "telemetry.*": _HUB,
         "alarms.*": f"{_GROUP}.*",
     }
-    # Heartbeats would make flows between all pairs of clusters.
+    # Heartbeats would create flows between all pairs of clusters.
     return pasted(PAGE, "mm2.properties", changes) + OFTEN + "emit.heartbeats.enabled=false\n"
 
 
@@ -117,7 +117,7 @@ def _exactly_once() -> str:
 
 
 class Reader:
-    """Reads a topic in a thread during a `with` block; its events may be read meanwhile."""
+    """Reads a topic in a thread during a `with` block; its events can be read meanwhile."""
 
     def __init__(self, settings: dict[str, Any], begin: Callable[[Consumer], None]) -> None:
         self._settings = {**settings, "isolation.level": "read_committed", "auto.offset.reset": "earliest", **_QUIET}
@@ -152,7 +152,7 @@ class Reader:
             consumer.close()
 
     def has_come_to(self, number: int) -> bool:
-        """Whether this number of every partition has arrived."""
+        """Whether this number has arrived in every partition."""
         return all(found and found[-1][1] >= number for found in self.found)
 
 
@@ -167,7 +167,7 @@ def _belongs(topic: str) -> Callable[[Consumer], None]:
 
 @dataclass(slots=True)
 class Crash:
-    """Something that is done to the chain once a share of the time is over."""
+    """A crash that happens after a share of the time."""
 
     after: float
     do: Callable[[], None]
@@ -175,7 +175,7 @@ class Crash:
 
 
 def write(settings: dict[str, Any], crashes: Sequence[Crash]) -> int:
-    """Write numbers to every partition all the time, and let crashes happen meanwhile; how many each partition has."""
+    """Write numbers to every partition continuously while crashes happen; returns how many each partition has."""
     producer = Producer({**settings, "enable.idempotence": True, "linger.ms": 5, **_QUIET})
     waiting = list(crashes)
     under_way: list[Future[None]] = []
@@ -231,7 +231,7 @@ def test_mirrored_events_survive_crashes_of_everything_between(
 
 
 def _readers(chain: Chain, reading: ExitStack) -> tuple[Reader, Reader, Reader]:
-    """Of the hub, of the last topic, and the group that MirrorMaker watches; once there is something to read."""
+    """Readers of the hub and of the last topic, and the group that MirrorMaker watches."""
     hub = librdkafka(chain.node, tls=True)
     until(lambda: _HUB in topics.topic_names(hub), "hub")
     until(lambda: _ARCHIVE in topics.topic_names(chain.last), "last topic")
@@ -247,7 +247,7 @@ def _readers(chain: Chain, reading: ExitStack) -> tuple[Reader, Reader, Reader]:
 def _resumes(chain: Chain, archive: Reader, *, after: int) -> list[int]:
     """The numbers at which the group would continue in the last cluster; none before its offsets were translated.
 
-    Everything in front of them counts as read, repetitions included.
+    Everything before them counts as read, including repetitions.
     """
     places = topics.committed(chain.last, _GROUP, _ARCHIVE, _PARTITIONS)
     passed = [
@@ -258,7 +258,7 @@ def _resumes(chain: Chain, archive: Reader, *, after: int) -> list[int]:
 
 
 def _judge(reader: Reader, count: int, *, is_exactly_once: bool) -> None:
-    """Every number follows the one before it, or a step back to repeated ones."""
+    """Check that every number follows the previous one, or goes back to repeat earlier ones."""
     everything = list(range(count))
     for found in reader.found:
         offsets, numbers = zip(*found, strict=True)

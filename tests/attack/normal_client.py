@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from hubmere.model.connection_string import ConnectionString
+from hubmere.model.security.connection_string import ConnectionString
 from hubmere.records.records import Record, encode_batch
 from hubmere.testing import Node
 from hubmere.wire.amqp import ClientCredentials, Connection, EngineOptions, Role
@@ -36,30 +36,30 @@ Ask = Callable[[], None]
 Probe = Callable[[Node], AbstractContextManager[Ask]]
 
 
-def address_of(place: str) -> tuple[str, int]:
+def address_of(address: str) -> tuple[str, int]:
     """Host and port of `host:port` or of a URL."""
-    parts = urlsplit(place if "://" in place else f"//{place}")
+    parts = urlsplit(address if "://" in address else f"//{address}")
     assert parts.port is not None
     return "127.0.0.1", parts.port
 
 
-def connect(place: str, *, receive_buffer_bytes: int | None = None) -> socket.socket:
-    """A plain TCP connection to a place of the ready file."""
+def connect(address: str, *, receive_buffer_bytes: int | None = None) -> socket.socket:
+    """A plain TCP connection to an address of the ready file."""
     made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     if receive_buffer_bytes is not None:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
     made.settimeout(ANSWER_TIMEOUT_S)
-    made.connect(address_of(place))
+    made.connect(address_of(address))
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return made
 
 
-# --- what an innocent client asks ------------------------------------------------------------------------------------
+# --- requests of the normal client ----------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def http_health(node: Node) -> Iterator[Ask]:
-    """`GET /health` on one kept connection."""
+    """`GET /health` on one keep-alive connection."""
     connection = http.client.HTTPConnection(*address_of(node.http), timeout=ANSWER_TIMEOUT_S)
 
     def ask() -> None:
@@ -79,7 +79,7 @@ class _Kafka:
 
     def __init__(self, node: Node) -> None:
         self.socket = connect(node.kafka)
-        self._engine = ClientConnection(client_id="innocent")
+        self._engine = ClientConnection(client_id="normal")
         self.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
         token = b"\0$ConnectionString\0" + node.connection_string.encode()
         answer = self.call(SaslAuthenticateRequest(auth_bytes=token), 2)
@@ -111,7 +111,7 @@ def kafka_api_versions(node: Node) -> Iterator[Ask]:
 
 def kafka_produce(hub: str, partition: int = 0) -> Probe:
     """Produce one record with acks=all to a partition of a hub."""
-    batch = bytes(encode_batch([Record(0, 1_700_000_000_000, None, b"innocent")]))
+    batch = bytes(encode_batch([Record(0, 1_700_000_000_000, None, b"normal")]))
     part = ProducePartition(index=partition, records=batch)
     request = ProduceRequest(
         transactional_id=None,
@@ -141,7 +141,7 @@ class _Amqp:
         self.socket = connect(node.amqp)
         parts = ConnectionString.parse(node.emulator_connection_string)
         credentials = ClientCredentials.plain(parts.key_name or "", parts.key or "")
-        options = EngineOptions(container_id="innocent", hostname="localhost", credentials=credentials)
+        options = EngineOptions(container_id="normal", hostname="localhost", credentials=credentials)
         self.engine = Connection(Role.CLIENT, options, time.monotonic())
         self._signals: list[Signal] = []
         self.engine.open()
@@ -176,10 +176,10 @@ def amqp_sessions(node: Node) -> Iterator[Ask]:
 PROBES: dict[str, Probe] = {"HTTP": http_health, "Kafka": kafka_api_versions, "AMQP": amqp_sessions}
 
 
-class InnocentClient:
-    """Asks one thing again and again in a thread, for the length of a `with` block.
+class NormalClient:
+    """Sends the same request repeatedly in a thread, for the length of a `with` block.
 
-    Leaving the block ends the thread and raises the error that a request met, unless errors are only noted.
+    The end of the block stops the thread and raises the error of a failed request, unless errors are only recorded.
     """
 
     def __init__(self, node: Node, probe: Probe = http_health, *, pause_s: float = 0.002, raises: bool = True) -> None:
@@ -189,7 +189,7 @@ class InnocentClient:
         self._raises = raises
         self._is_over = threading.Event()
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._run, name="innocent", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="normal", daemon=True)
         self.latencies_s: list[float] = []
         self.error: BaseException | None = None
 
@@ -202,17 +202,17 @@ class InnocentClient:
     ) -> None:
         self._is_over.set()
         self._thread.join(2 * ANSWER_TIMEOUT_S)
-        assert not self._thread.is_alive(), "an innocent request was never answered"
+        assert not self._thread.is_alive(), "a request of the normal client was never answered"
         if self._raises and self.error is not None and kind is None:
-            raise AssertionError("an innocent request failed") from self.error
+            raise AssertionError("a request of the normal client failed") from self.error
 
     def await_answers(self, count: int, *, seconds: float = 2 * ANSWER_TIMEOUT_S) -> None:
-        """Wait until so many more requests are answered."""
+        """Wait until a number of further requests are answered."""
         with self._changed:
             wanted = len(self.latencies_s) + count
             self._changed.wait_for(lambda: self.error is not None or len(self.latencies_s) >= wanted, seconds)
             if self.error is not None:
-                raise AssertionError("an innocent request failed") from self.error
+                raise AssertionError("a request of the normal client failed") from self.error
             assert len(self.latencies_s) >= wanted, f"{wanted - len(self.latencies_s)} of {count} answers are missing"
 
     def _run(self) -> None:
@@ -244,9 +244,9 @@ def percentile_ms(latencies_s: Sequence[float], share: float) -> float:
 
 
 class Flood:
-    """Sends the same bytes again and again on one connection and drops what is answered, for a `with` block.
+    """Sends the same bytes repeatedly on one connection and discards the answers, for a `with` block.
 
-    Bounded in bytes and time. `is_served` is whether the node still reads it.
+    It is limited in bytes and time. `is_served` says whether the node still reads it.
     """
 
     def __init__(
@@ -289,7 +289,7 @@ class Flood:
 
     @property
     def is_served(self) -> bool:
-        """Whether the connection is open and the flood not over."""
+        """Whether the connection is open and the flood still running."""
         return not self._is_closed.is_set() and self._threads[0].is_alive()
 
     def await_closed(self, seconds: float = FLOOD_SECONDS) -> bool:
