@@ -1,4 +1,4 @@
-"""Set-up and gate: what `make` installs and when, and in which order `.ci/run` checks."""
+"""Setup and CI gate: what `make` installs and when, and in which order `.ci/run` checks."""
 
 import os
 import re
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def a_tool(path: Path, script: str) -> None:
-    """A fake of an installed tool: the tests check which tool is called when."""
+    """A fake of an installed tool, which records that it was called."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     path.chmod(0o755)
@@ -43,8 +43,8 @@ def installs(folder: Path) -> list[str]:
     return [call.partition("constraints.txt ")[2] for call in calls(folder) if " -m pip install " in call]
 
 
-def test_make_run_installs_the_base_alone(tmp_path: Path) -> None:
-    """Spark and the test clients are ten times as much, and a node needs none of them."""
+def test_make_run_installs_only_the_base(tmp_path: Path) -> None:
+    """Spark and the test clients are ten times as large, and a node needs none of them."""
     checkout = a_checkout(tmp_path)
 
     result = run(checkout, "make", "run", "ARGS=--memory")
@@ -55,8 +55,8 @@ def test_make_run_installs_the_base_alone(tmp_path: Path) -> None:
     assert calls(checkout)[-1] == "hubmere up --memory"
 
 
-def test_second_run_does_no_install_work(tmp_path: Path) -> None:
-    """From the second time on `make run` is `hubmere up` and nothing else."""
+def test_second_run_installs_nothing(tmp_path: Path) -> None:
+    """From the second time on `make run` only starts `hubmere up`."""
     checkout = a_checkout(tmp_path)
     run(checkout, "make", "run")
     before = len(calls(checkout))
@@ -67,8 +67,8 @@ def test_second_run_does_no_install_work(tmp_path: Path) -> None:
     assert calls(checkout)[before:] == ["hubmere up --memory"]
 
 
-def test_an_extra_is_added_when_a_target_needs_it(tmp_path: Path) -> None:
-    """And nothing is compiled again for it, but the decoder that Spark needs."""
+def test_extra_is_installed_when_a_target_needs_it(tmp_path: Path) -> None:
+    """Only the decoder for Spark is compiled for it."""
     checkout = a_checkout(tmp_path)
     run(checkout, "make", "run")
     before = len(calls(checkout))
@@ -94,7 +94,7 @@ def test_changed_requirements_are_installed_again(tmp_path: Path) -> None:
 
 
 def test_failed_install_is_tried_again(tmp_path: Path) -> None:
-    """A network that was down must not leave a half-made environment that counts as made."""
+    """An interrupted installation must not count as complete."""
     checkout = a_checkout(tmp_path)
 
     failed = run(checkout, "make", "setup", RED="python")
@@ -105,7 +105,7 @@ def test_failed_install_is_tried_again(tmp_path: Path) -> None:
     assert sum("pyspark" in call for call in calls(checkout)) == 2
 
 
-# What the gate calls once everything is installed.
+# The commands of the gate after everything is installed.
 _GATE = [
     "ruff format --check",
     "ruff check .",
@@ -145,8 +145,8 @@ def test_gate_runs_the_cheapest_step_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("red", "reached"), [("ruff", 1), ("mypy", 3), ("lint-imports", 4), ("mkdocs", 15)])
-def test_gate_stops_at_the_first_red_step(tmp_path: Path, red: str, reached: int) -> None:
-    """Nobody waits for tests of code that does not type-check."""
+def test_gate_stops_at_the_first_failed_step(tmp_path: Path, red: str, reached: int) -> None:
+    """Tests of code that does not type-check are not run."""
     checkout = a_checkout(tmp_path)
 
     gate = run(checkout, ".ci/run", RED=red)
@@ -157,7 +157,7 @@ def test_gate_stops_at_the_first_red_step(tmp_path: Path, red: str, reached: int
 
 
 def test_every_target_of_make_is_in_the_contributors_guide() -> None:
-    """`make` lists them; the guide says when to use them."""
+    """`make` lists the targets; the guide says when to use them."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parents[1]
-# pip and setuptools, which Python itself puts into a virtual environment, and the package.
+# pip and setuptools, which Python itself installs into a virtual environment, and the package.
 _ALWAYS = {"pip", "setuptools", "hubmere"}
 MOST_PACKAGES = 65
 
@@ -62,7 +62,7 @@ def test_the_base_needs_few_packages(install: ModuleType) -> None:
     assert len(found) <= MOST_PACKAGES, sorted(found)
 
 
-def test_an_extra_may_name_another(install: ModuleType) -> None:
+def test_extra_may_include_another(install: ModuleType) -> None:
     """`pipelines` is `spark` and more; no package is named twice."""
     project = {
         "project": {
@@ -76,12 +76,12 @@ def test_an_extra_may_name_another(install: ModuleType) -> None:
 
 
 def test_an_unknown_extra_is_refused(install: ModuleType) -> None:
-    """With the ones that there are."""
+    """The error lists the extras."""
     with pytest.raises(install.InstallFailed, match=r"unknown extra 'sparks'; expected one of .*spark"):
         install.requirements(install.read_project(), ["sparks"])
 
 
-def test_the_makefile_asks_for_extras_that_there_are(install: ModuleType) -> None:
+def test_makefile_uses_existing_extras(install: ModuleType) -> None:
     """Otherwise the first use of the target would find a misspelt one."""
     lists = re.findall(r"^(?:FOR_\w+|EVERYTHING) := (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     named = [word for line in lists for word in line.split() if not word.startswith("$")]
@@ -91,7 +91,7 @@ def test_the_makefile_asks_for_extras_that_there_are(install: ModuleType) -> Non
 
 
 def test_progress_shows_what_pip_does_and_how_much_is_done(install: ModuleType) -> None:
-    """On a terminal as one line that changes."""
+    """On a terminal it is one line that changes."""
     out = Terminal()
     reader = install.PipReader(install.Progress(out, clock=lambda: 7.0), "packages")
 
@@ -106,8 +106,8 @@ def test_progress_shows_what_pip_does_and_how_much_is_done(install: ModuleType) 
     assert lines[-1] == "[  0 s] packages: installing 3 packages (2 of 3 done)"
 
 
-def test_a_log_file_gets_a_line_for_each_stage(install: ModuleType) -> None:
-    """And not one for each package."""
+def test_log_file_gets_one_line_for_each_stage(install: ModuleType) -> None:
+    """It does not get a line for each package."""
     out = io.StringIO()
     progress = install.Progress(out, clock=lambda: 7.0)
 
@@ -124,7 +124,7 @@ def test_a_log_file_gets_a_line_for_each_stage(install: ModuleType) -> None:
 def test_a_python_that_is_too_old_is_reported(
     install: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With the remedy; nothing is created."""
+    """The error names the remedy, and nothing is created."""
     monkeypatch.setattr(sys, "version_info", (3, 9, 2))
 
     code = install.main([])

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 _FRAGMENT = re.compile(r"[a-z0-9-]+\.(added|changed|fixed|removed|security)\.md")
-# Extras install these too, but only dependencies of a node need a reason here.
+# Extras install these too, but only the dependencies of a node need a reason here.
 _RUN_TIME_DEPENDENCIES = [
     re.split(r"[\s;<>=\[]", dependency, maxsplit=1)[0]
     for dependency in tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
@@ -28,7 +28,7 @@ def texts() -> list[Path]:
 
 @pytest.mark.parametrize("fragment", sorted((ROOT / "changelog.d").iterdir()), ids=lambda path: path.name)
 def test_changelog_fragment_is_one_sentence_of_a_known_kind(fragment: Path) -> None:
-    """They are put together by program at a release."""
+    """A program assembles them at a release."""
     text = fragment.read_text(encoding="utf-8")
 
     assert _FRAGMENT.fullmatch(fragment.name)
@@ -62,8 +62,8 @@ def test_no_file_names_a_machine_or_a_package_index() -> None:
     assert found == set()
 
 
-def test_every_module_opens_with_a_contract() -> None:
-    """A reader learns first what a module decides and what it never does."""
+def test_every_module_has_a_docstring() -> None:
+    """It says what the module decides and what it never does."""
     modules = sorted((ROOT / "src").rglob("*.py"))
 
     silent = [str(path.relative_to(ROOT)) for path in modules if not path.read_text(encoding="utf-8").startswith('"""')]
@@ -118,11 +118,11 @@ def test_no_function_is_named_by_a_bare_participle() -> None:
 
 @pytest.mark.parametrize("name", ["told", "_opened", "kept"])
 def test_participle_is_recognised(name: str) -> None:
-    """The check finds what it is for."""
+    """The check finds participles."""
     assert bare_participles(f"def {name}(): ...") == [name]
 
 
 @pytest.mark.parametrize("name", ["append", "is_closed", "on_closed", "held_bytes", "need", "cut"])
 def test_other_names_are_no_participles(name: str) -> None:
-    """Verbs, nouns, questions and callbacks pass."""
+    """Verbs, nouns, `is_` queries and callbacks pass."""
     assert bare_participles(f"def {name}(): ...") == []

@@ -1,4 +1,4 @@
-"""The wheel: built, installed into an empty virtual environment, started, published to and read from."""
+"""The wheel is built, installed into an empty virtual environment, started, and used."""
 
 import json
 import os
@@ -17,7 +17,7 @@ _RUN_SECONDS = 120
 
 
 def run(*command: str | Path, folder: Path = ROOT, seconds: float = _RUN_SECONDS) -> str:
-    """What a command prints; one that fails shows what it said."""
+    """The output of a command; a failure shows its output."""
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MAKEFLAGS")}
     done = subprocess.run(
         [*map(str, command)], cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds, check=False
@@ -59,25 +59,33 @@ def served(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         assert node.wait(_RUN_SECONDS) == 0
 
 
-def test_the_wheel_has_the_compiled_kernels(installed: Path, tmp_path: Path) -> None:
+def test_wheel_has_the_compiled_kernels(installed: Path, tmp_path: Path) -> None:
     """Without them a node works, but slower, which would not be noticed."""
     names = [
         "hubmere.records.kernels.to_records",
         "hubmere.records._validate",
         "hubmere.records._walk",
+        "hubmere.records._split",
+        "hubmere.capture.cold._rebuild",
         "hubmere.pipeline._decode",
+        "hubmere.pipeline._encode",
     ]
     code = "import json, sys; from importlib.util import find_spec; "
     code += "print(json.dumps([find_spec(name).origin for name in sys.argv[1:]]))"
 
     origins = json.loads(run(installed / "python", "-c", code, *names, folder=tmp_path))
 
-    assert [Path(origin).suffix for origin in origins] == [".so"] * 4
+    assert [Path(origin).suffix for origin in origins] == [".so"] * len(names)
     assert all(Path(origin).is_relative_to(installed.parent) for origin in origins)
 
 
-def test_a_node_from_the_wheel_publishes_and_reads(installed: Path, served: Path, tmp_path: Path) -> None:
-    """With its own commands, as a user without a clone has them."""
+def test_wheel_has_the_pages_of_the_portal(installed: Path, tmp_path: Path) -> None:
+    """They include files that are not Python; without one of them the import fails."""
+    run(installed / "python", "-c", "import hubmere.portal.nicegui_app", folder=tmp_path)
+
+
+def test_node_from_the_wheel_publishes_and_reads(installed: Path, served: Path, tmp_path: Path) -> None:
+    """It uses its own commands, as a user without a clone does."""
     run(installed / "hubmere", "send", "orders", "--data", served, "hello", folder=tmp_path)
     read = run(installed / "hubmere", "tail", "orders", "--data", served, "--from", "first", "--count", "1")
 
@@ -87,7 +95,7 @@ def test_a_node_from_the_wheel_publishes_and_reads(installed: Path, served: Path
 def test_a_missing_extra_is_reported_with_the_command_that_adds_it(
     installed: Path, served: Path, tmp_path: Path
 ) -> None:
-    """The wheel has no Spark: enabling capture says what adds it, and ends with an error."""
+    """The wheel has no Spark: enabling capture names the command that installs it, and fails."""
     command = [str(installed / "hubmere"), "capture", "enable", "--name", "orders", "--data", str(served)]
 
     output = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=_RUN_SECONDS, check=False)

@@ -37,10 +37,13 @@ _STAMPS = VENV / ".stamps"
 _CONSTRAINTS = ROOT / "constraints.txt"
 # The parts that setup.py builds (HUBMERE_BUILD): their sources and their results.
 _SOURCES = {
-    "node": ("src/hubmere/records/kernels/*.py", "src/hubmere/records/*.pyx"),
+    "node": ("src/hubmere/records/kernels/*.py", "src/hubmere/records/*.pyx", "src/hubmere/capture/cold/*.pyx"),
     "spark": ("src/hubmere/pipeline/*.pyx",),
 }
-_LIBRARIES = {"node": "src/hubmere/records/**/*.so", "spark": "src/hubmere/pipeline/*.so"}
+_LIBRARIES = {
+    "node": ("src/hubmere/records/**/*.so", "src/hubmere/capture/cold/*.so"),
+    "spark": ("src/hubmere/pipeline/*.so",),
+}
 _SHOWN = {"node": "compiled kernels", "spark": "compiled decoder for Spark"}
 _SPARK_EXTRAS = {"spark", "capture", "pipelines"}
 # How often the installed packages are counted.
@@ -289,7 +292,7 @@ def build(progress: Progress, project: Mapping[str, Any], parts: Iterable[str], 
             continue
         progress.show(_SHOWN[part], "compiling")
         # A running node keeps the removed file; one that is overwritten would end it.
-        for library in ROOT.glob(_LIBRARIES[part]):
+        for library in (found for pattern in _LIBRARIES[part] for found in ROOT.glob(pattern)):
             library.unlink()
         command = [str(PYTHON), "setup.py", "--quiet", "build_ext", "--inplace"]
         _run(command, {"PYTHONPATH": str(BUILD_TOOLS), "HUBMERE_BUILD": part})

@@ -1,4 +1,4 @@
-"""The code blocks of a page, and how a reader runs them."""
+"""The code blocks of a page, and how they are run."""
 
 import os
 import re
@@ -8,9 +8,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# What runs a block of that language; the others show commands for a terminal or files.
+# The program that runs a block of a language; other blocks show terminal sessions or files.
 RUNNERS = {"python": [sys.executable, "-c"], "sh": ["bash", "-euo", "pipefail", "-c"]}
-# A block waits for clients that look around before they begin.
+# A block waits for clients that take time to start.
 _RUN_SECONDS = 600
 
 
@@ -21,7 +21,7 @@ def blocks(page: Path, *languages: str) -> list[tuple[str, str]]:
 
 
 def printed(folder: Path, language: str, text: str) -> str:
-    """What a block prints; one that fails shows what it said."""
+    """The output of a block; a failure shows its output."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
         [*RUNNERS[language], text],

@@ -1,4 +1,4 @@
-"""`CHANGELOG.md` is what the fragments say."""
+"""`CHANGELOG.md` is generated from the fragments."""
 
 import runpy
 from collections.abc import Callable
@@ -17,8 +17,8 @@ def test_the_changelog_is_current() -> None:
     assert (ROOT / "CHANGELOG.md").read_text(encoding="utf-8") == renderer()()
 
 
-def test_fragments_stand_under_the_heading_of_their_kind(tmp_path: Path) -> None:
-    """What may hurt stands first."""
+def test_fragments_are_listed_under_their_kind(tmp_path: Path) -> None:
+    """Security fixes and removals come first."""
     for name, text in (("b.added", "B."), ("a.added", "A."), ("c.security", "C.")):
         (tmp_path / f"{name}.md").write_text(f"{text}\n", encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""The page on checkpoints: its program runs as it stands, and a processor continues where it stopped."""
+"""The page on checkpoints: its program runs unchanged, and a processor continues after a restart."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The files under `deploy/`: what they name exists in the product, and the tools that read them take them."""
+"""The files under `deploy/`: the names in them exist in the product, and the tools that use them accept them."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def default_ports() -> set[str]:
 
 @pytest.mark.parametrize("path", [UNIT, CONTAINER], ids=lambda path: path.name)
 def test_every_variable_is_a_setting(path: Path) -> None:
-    """A misspelt one would be silent."""
+    """A misspelt variable would be ignored."""
     named = set(_VARIABLE.findall(path.read_text(encoding="utf-8")))
 
     assert named
@@ -39,7 +39,7 @@ def test_every_variable_is_a_setting(path: Path) -> None:
 
 
 def test_the_container_opens_the_ports_of_the_node() -> None:
-    """All six, in the image and in the composition."""
+    """All six are in the image and in the composition."""
     exposed = re.search(r"^EXPOSE (.+)$", CONTAINER.read_text(encoding="utf-8"), re.MULTILINE)
     published = re.findall(r'- "(\d+):(\d+)"', COMPOSE.read_text(encoding="utf-8"))
 
@@ -48,8 +48,8 @@ def test_the_container_opens_the_ports_of_the_node() -> None:
     assert {inside for _, inside in published} == default_ports()
 
 
-def test_the_container_copies_files_that_are_there_and_asks_for_extras_that_exist() -> None:
-    """What a build would find out late."""
+def test_container_file_copies_existing_files_and_installs_existing_extras() -> None:
+    """Otherwise a build would fail late."""
     text = CONTAINER.read_text(encoding="utf-8")
     copied = [name for line in re.findall(r"^COPY (?!--)(.+)$", text, re.MULTILINE) for name in line.split()[:-1]]
     extras = re.findall(r"\[([a-z,]+)\]", text)
@@ -80,7 +80,7 @@ def texts_of(name: str) -> list[str]:
     return [step.text for step in steps() if step.name == name]
 
 
-# What the base image has, beside the shell's own words.
+# Commands of the base image, apart from those of the shell.
 _IMAGE_COMMANDS = {"apt-get", "rm", "python", "useradd", "/opt/hubmere/bin/pip"}
 
 
@@ -93,8 +93,8 @@ def test_every_step_is_an_instruction_and_every_shell_text_parses() -> None:
         subprocess.run(["sh", "-n", "-c", text], check=True, timeout=60)
 
 
-def test_steps_call_commands_that_the_image_has() -> None:
-    """The first word of every command, in both stages; no tool of the build is used in the second."""
+def test_steps_use_commands_that_the_image_has() -> None:
+    """The first word of every command is checked in both stages; the second stage uses no build tool."""
     called = {
         words[0]
         for text in texts_of("RUN")
@@ -105,8 +105,8 @@ def test_steps_call_commands_that_the_image_has() -> None:
     assert called == _IMAGE_COMMANDS
 
 
-def test_options_of_pip_are_known_to_pip() -> None:
-    """Otherwise the first build would find a misspelt one."""
+def test_options_of_pip_exist() -> None:
+    """Otherwise the first build would fail."""
     (install,) = [text for text in texts_of("RUN") if "pip install" in text]
     help_text = subprocess.run(
         [sys.executable, "-m", "pip", "install", "--help"], capture_output=True, text=True, timeout=120, check=True
@@ -120,8 +120,8 @@ def test_options_of_pip_are_known_to_pip() -> None:
     assert [option for option in options if option not in help_text] == []
 
 
-def test_the_start_of_the_composition_becomes_ready_and_healthy(tmp_path: Path) -> None:
-    """The image's entry point and variables with the composition's command; ports and folder are this machine's."""
+def test_command_of_the_composition_becomes_ready_and_healthy(tmp_path: Path) -> None:
+    """It uses the image's entry point and variables with the composition's command; ports and folder are local."""
     (entry,) = map(json.loads, texts_of("ENTRYPOINT"))
     command = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))["services"]["hubmere"]["command"]
     variables = dict(word.split("=", 1) for text in texts_of("ENV") for word in text.split())
@@ -148,12 +148,12 @@ def test_the_start_of_the_composition_becomes_ready_and_healthy(tmp_path: Path) 
         node.terminate()
         assert node.wait(120) == 0
 
-    # The host resolves neither the name of the service nor that of the namespace.
+    # The host can resolve neither the name of the service nor that of the namespace.
     assert result["kafka"].startswith("localhost:")
     assert result["connection_string"].startswith("Endpoint=sb://localhost")
 
 
-def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     """Checked by systemd's own verifier, with an existing command."""
     judge = shutil.which("systemd-analyze")
     if judge is None:

@@ -1,4 +1,4 @@
-"""The programs under `examples/`, run as they stand against a live node, with the environment that `env.py` prints."""
+"""The programs under `examples/` run unchanged against a real node, with the environment that `env.py` prints."""
 
 import os
 import shlex
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.foreign
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 _RUN_SECONDS = 400
-# Examples that read from the beginning get a hub of their own.
+# Examples that read from the beginning have their own hub.
 _HUBS = ["orders", "from-javascript", "from-java", "from-go", "from-proton", "from-rhea", "for-spark"]
 
 
@@ -32,7 +32,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def environment(served: Path) -> dict[str, str]:
-    """What a shell has after `eval "$(python examples/env.py ready.json)"`."""
+    """The environment of a shell after `eval "$(python examples/env.py ready.json)"`."""
     printed = run_program([sys.executable, str(EXAMPLES / "env.py"), str(served)], dict(os.environ))
     exported = (shlex.split(line)[1].partition("=")[::2] for line in printed.splitlines())
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -53,7 +53,7 @@ def python(name: str, environment: dict[str, str]) -> str:
 
 
 def javascript(name: str, environment: dict[str, str], folder: Path) -> str:
-    """Run beside the installed packages, as after `npm install` in a project of one's own."""
+    """Run beside the installed packages, as after `npm install` in a user's project."""
     try:
         packages = js_clients() / "node_modules"
     except NotInstalled as reason:
@@ -74,8 +74,8 @@ def bodies(printed: str) -> set[str]:
     return {line.partition(": ")[2] for line in printed.splitlines()}
 
 
-def test_the_python_sdk_reads_what_every_protocol_published(environment: dict[str, str]) -> None:
-    """AMQP, Kafka and HTTPS into one hub, and all of it out again by the SDK and by Kafka."""
+def test_python_sdk_reads_events_of_every_protocol(environment: dict[str, str]) -> None:
+    """Events are published over AMQP, Kafka and HTTPS to one hub, and read by the SDK and by Kafka."""
     sent = [python("python/publish.py", environment), python("kafka/produce.py", environment)]
     sent.append(python("python/publish_over_tls.py", environment))
     sent.append(run_program([str(EXAMPLES / "http" / "publish.sh")], environment))
@@ -93,7 +93,7 @@ def test_the_python_sdk_reads_what_every_protocol_published(environment: dict[st
 
 @pytest.mark.full
 def test_the_javascript_sdk_publishes_and_receives(environment: dict[str, str], tmp_path: Path) -> None:
-    """As an application on Node.js does."""
+    """An application on Node.js does this."""
     place = with_hub(environment, "from-javascript")
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
@@ -107,7 +107,7 @@ def test_the_javascript_sdk_publishes_and_receives(environment: dict[str, str], 
 
 @pytest.mark.full
 def test_the_java_sdk_publishes_and_receives(environment: dict[str, str]) -> None:
-    """Run from its source, which takes no build file."""
+    """It runs from its source, without a build file."""
     try:
         command = [java_tool("java"), "-cp", f"{java_clients()}/*", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
     except NotInstalled as reason:
@@ -121,7 +121,7 @@ def test_the_java_sdk_publishes_and_receives(environment: dict[str, str]) -> Non
 
 @pytest.mark.full
 def test_the_go_sdk_publishes_and_receives(environment: dict[str, str]) -> None:
-    """Over TLS, with the node's own authority, as `make go-clients` built it."""
+    """It uses TLS with the node's own CA, as built by `make go-clients`."""
     try:
         program = go_program("example")
     except NotInstalled as reason:
@@ -133,7 +133,7 @@ def test_the_go_sdk_publishes_and_receives(environment: dict[str, str]) -> None:
 
 
 def test_proton_sends_and_receives(environment: dict[str, str]) -> None:
-    """A client of AMQP 1.0 alone."""
+    """Proton is a generic AMQP 1.0 client."""
     printed = python("amqp/with_proton.py", with_hub(environment, "from-proton"))
 
     assert printed.splitlines() == ["proton 0", "proton 1", "proton 2"]
@@ -147,8 +147,8 @@ def test_rhea_sends_and_receives(environment: dict[str, str], tmp_path: Path) ->
     assert printed.splitlines() == ["rhea 0", "rhea 1", "rhea 2"]
 
 
-def test_the_management_sdk_makes_and_takes_away_a_hub(environment: dict[str, str]) -> None:
-    """With the administrator's token as a credential."""
+def test_management_sdk_creates_and_deletes_a_hub(environment: dict[str, str]) -> None:
+    """The credential is the administrator's token."""
     printed = python("management/manage.py", environment)
 
     assert "returns: 2 partitions, kept for 7 days" in printed.splitlines()
@@ -156,7 +156,7 @@ def test_the_management_sdk_makes_and_takes_away_a_hub(environment: dict[str, st
 
 
 def test_spark_counts_the_events_of_each_partition(environment: dict[str, str]) -> None:
-    """No jar and no registration: the package is found by its name."""
+    """No jar and no registration are needed: Spark finds the package by its name."""
     place = with_hub(environment, "for-spark")
     python("amqp/with_proton.py", place)
 
@@ -165,8 +165,8 @@ def test_spark_counts_the_events_of_each_partition(environment: dict[str, str]) 
     assert printed.splitlines() == ["partition 0: 3 events"]
 
 
-def test_every_example_is_listed_where_a_reader_looks() -> None:
-    """`examples/README.md` says what each is for."""
+def test_every_example_is_listed_in_the_readme_of_the_folder() -> None:
+    """`examples/README.md` says what each of them does."""
     listed = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     programs = [
         path for path in EXAMPLES.rglob("*") if path.suffix in {".py", ".mjs", ".java", ".go", ".sh", ".properties"}

@@ -40,7 +40,7 @@ def _cited(citation: str) -> list[tuple[str, str]]:
 
 
 def test_every_cited_section_is_on_its_page() -> None:
-    """A citation that cannot be opened helps nobody."""
+    """A citation must lead to an existing section."""
     known = {page: headings(page) for page in _PAGES.values()}
     found = citations()
 
@@ -51,7 +51,7 @@ def test_every_cited_section_is_on_its_page() -> None:
 
 
 def test_every_citation_names_its_page() -> None:
-    """A bare section number does not say which page is meant."""
+    """A section number without a page is ambiguous."""
     cited = [
         (path.name, citation)
         for path in sorted((ROOT / "src").rglob("*.py"))
@@ -64,19 +64,31 @@ def test_every_citation_names_its_page() -> None:
 
 
 PACKAGES = sorted(path.parent.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*/__init__.py"))
-# The pages that describe the code; the others describe protocols and name files only in passing.
+# The pages that describe the code; other pages describe protocols.
 GUIDES = sorted(path.name for path in INTERNALS.glob("*.md") if path.name not in _PAGES.values())
 
 
 @pytest.mark.parametrize("package", [name for name in PACKAGES if "/" not in name])
 def test_every_package_is_in_the_table_of_layers(package: str) -> None:
-    """A newcomer learns from one table which package does what."""
+    """The table tells a newcomer what each package does."""
     assert f"| `{package}` |" in (INTERNALS / "index.md").read_text(encoding="utf-8")
+
+
+# A longer list is not read to its end: sub-packages tell a newcomer where to look.
+MAX_MODULES = 15
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_has_few_modules_side_by_side(package: str) -> None:
+    """`__init__` and sub-packages do not count."""
+    modules = [path.name for path in (SOURCE / package).glob("*.py") if path.name != "__init__.py"]
+
+    assert len(modules) <= MAX_MODULES, modules
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_package_is_in_the_tree(package: str) -> None:
-    """Sub-packages too: the tree is complete or it misleads."""
+    """This includes sub-packages: an incomplete tree is misleading."""
     assert re.search(rf"^##+ `{package}`$", (INTERNALS / "tree.md").read_text(encoding="utf-8"), re.MULTILINE)
 
 
@@ -93,7 +105,7 @@ def test_every_file_that_a_guide_names_exists(page: str) -> None:
 
 @pytest.mark.parametrize("page", sorted(path.name for path in INTERNALS.glob("*.md")))
 def test_every_relative_link_opens(page: str) -> None:
-    """A link leads to a file of the manual, and to a heading of it where it names one."""
+    """A link leads to a file of the manual, and to an existing heading if it names one."""
     text = re.sub(r"```.*?```|`[^`\n]*`", "", (INTERNALS / page).read_text(encoding="utf-8"), flags=re.DOTALL)
     links = [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
 

@@ -1,8 +1,8 @@
 """A node's metrics with Prometheus: promtool checks the text and the rules, a server scrapes and answers queries."""
 
 import json
+import re
 import shutil
-import socket
 import subprocess
 import time
 import urllib.parse
@@ -16,13 +16,14 @@ import yaml
 from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient
 from confluent_kafka import Consumer, TopicPartition
 
+from hubmere.cli.cluster.free_ports import free_ports
 from hubmere.testing import Node
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 _DEADLINE_S = 90
 
-needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is in Debian's prometheus")
-needs_prometheus = pytest.mark.skipif(shutil.which("prometheus") is None, reason="apt-get install prometheus")
+needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool: run `make prometheus`")
+needs_prometheus = pytest.mark.skipif(shutil.which("prometheus") is None, reason="no prometheus: run `make prometheus`")
 
 
 @pytest.fixture(scope="module")
@@ -54,15 +55,15 @@ def metrics(node: Node) -> str:
     return text
 
 
-def test_lag_of_a_kafka_group_is_what_it_has_not_committed(node: Node) -> None:
-    """Also while no member of the group is connected: then it matters most."""
+def test_lag_of_a_kafka_group_is_the_number_of_uncommitted_events(node: Node) -> None:
+    """It is exported even while no member is connected, when it matters most."""
     labels = 'namespace="hubmere",eventhub="orders",partition="0",group="billing",protocol="Kafka"'
 
     assert f"hubmere_consumer_lag_events{{{labels}}} 2\n" in metrics(node)
 
 
 def test_lag_of_a_connected_amqp_reader_is_exported(node: Node) -> None:
-    """A reader that has everything has a lag of 0, under the name of its consumer group."""
+    """A reader that is up to date has lag 0, under the name of its consumer group."""
     labels = 'namespace="hubmere",eventhub="orders",partition="0",group="$Default",protocol="AMQP"'
     seen: list[str] = []
 
@@ -80,7 +81,7 @@ def test_lag_of_a_connected_amqp_reader_is_exported(node: Node) -> None:
 
 
 def test_publications_are_in_the_histogram_of_commits(node: Node) -> None:
-    """The count is that of publications, and no bucket holds more than the next."""
+    """The count is the number of publications, and buckets are cumulative."""
     text, name = metrics(node), "hubmere_publish_commit_seconds"
     buckets = [int(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(f"{name}_bucket")]
 
@@ -91,7 +92,7 @@ def test_publications_are_in_the_histogram_of_commits(node: Node) -> None:
 
 
 @needs_promtool
-def test_promtool_has_no_complaint_about_the_metrics(node: Node) -> None:
+def test_promtool_accepts_the_metrics(node: Node) -> None:
     """Names, units, help texts and types follow the conventions."""
     checked = subprocess.run(
         ["promtool", "check", "metrics"], input=metrics(node), capture_output=True, text=True, timeout=60, check=False
@@ -102,8 +103,8 @@ def test_promtool_has_no_complaint_about_the_metrics(node: Node) -> None:
 
 @needs_promtool
 @pytest.mark.parametrize(("what", "name"), [("rules", "alerts.yml"), ("config", "prometheus.yml")])
-def test_promtool_takes_the_files_of_the_deployment(what: str, name: str) -> None:
-    """As an operator would check them before a reload."""
+def test_promtool_accepts_the_files_of_the_deployment(what: str, name: str) -> None:
+    """An operator runs this check before a reload."""
     checked = subprocess.run(
         ["promtool", "check", what, str(DEPLOY / "prometheus" / name)],
         capture_output=True, text=True, timeout=60, check=False,
@@ -112,17 +113,40 @@ def test_promtool_takes_the_files_of_the_deployment(what: str, name: str) -> Non
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+def dashboard_queries() -> list[str]:
+    """The queries of all panels, with values for the variables of Grafana."""
+    dashboard = json.loads((DEPLOY / "grafana" / "hubmere.json").read_text(encoding="utf-8"))
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    return [re.sub(r"\$\{?\w+\}?", "orders", query.replace("$__rate_interval", "5m")) for query in queries]
+
+
+@needs_promtool
+def test_every_query_of_the_dashboard_is_valid_promql(tmp_path: Path) -> None:
+    """promtool parses rules, so each query is written as a rule; `test_dashboards` checks the names in the queries."""
+    queries = dashboard_queries()
+    rules = [{"record": f"panel:query:{number}", "expr": query} for number, query in enumerate(queries)]
+    path = tmp_path / "dashboard.yml"
+    path.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}), encoding="utf-8")
+
+    checked = subprocess.run(
+        ["promtool", "check", "rules", str(path)], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert f"{len(queries)} rules found" in checked.stdout
+
+
 @needs_prometheus
-def test_prometheus_scrapes_a_node_and_answers_about_lag(node: Node, tmp_path: Path) -> None:
-    """With the scrape settings of the deployment, pointed at this node; it asks for OpenMetrics."""
+def test_prometheus_scrapes_a_node_and_returns_the_lag(node: Node, tmp_path: Path) -> None:
+    """It uses the scrape settings of the deployment with the address of this node, and asks for OpenMetrics."""
     config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
     [job] = config["scrape_configs"]
     job["static_configs"] = [{"targets": [node.http.removeprefix("http://")]}]
     job["scrape_interval"] = "1s"
     config["rule_files"] = [str(DEPLOY / "prometheus" / "alerts.yml")]
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    (port,) = free_ports(1)
+    address = f"127.0.0.1:{port}"
     command = [
         "prometheus", f"--config.file={tmp_path / 'prometheus.yml'}", f"--storage.tsdb.path={tmp_path / 'data'}",
         f"--web.listen-address={address}",

@@ -1,4 +1,4 @@
-"""The README's examples, run as they stand against a live node."""
+"""The README's examples run unchanged against a real node."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ README = ROOT / "README.md"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder as the README's reader has it: a node that runs with `hubmere.toml`, and its `ready.json`."""
+    """A folder as a reader of the README has it: a running node with `hubmere.toml`, and its `ready.json`."""
     ((_, config),) = blocks(README, "toml")
     assert config.split() == ["[[hubs]]", "name", "=", '"orders"']
     with Node(hubs=["orders"]) as node:
@@ -24,8 +24,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.foreign
-def test_examples_run_as_they_stand_and_read_back_what_they_sent(folder: Path) -> None:
-    """Three protocols in, one out: a reader who pastes them gets the same output."""
+def test_examples_run_unchanged_and_read_back_what_they_sent(folder: Path) -> None:
+    """They publish over three protocols and read over one: a user who pastes them gets the same output."""
     examples = blocks(README, *RUNNERS)
 
     results = [printed(folder, language, text) for language, text in examples]
@@ -33,15 +33,15 @@ def test_examples_run_as_they_stand_and_read_back_what_they_sent(folder: Path) -
     assert sorted(results[-1].splitlines()) == ["by AMQP", "by HTTPS", "by Kafka"]
 
 
-def test_every_file_that_the_readme_points_to_is_there() -> None:
-    """A dead link on the first page is a poor welcome."""
+def test_every_file_that_the_readme_links_exists() -> None:
+    """The first page must not have broken links."""
     links = re.findall(r"\]\(([^)#]+)\)", README.read_text(encoding="utf-8"))
 
     assert links
     assert [link for link in links if not link.startswith("http") and not (README.parent / link).exists()] == []
 
 
-def test_the_figures_are_those_of_the_performance_page() -> None:
+def test_figures_are_those_of_the_performance_page() -> None:
     """A copied figure becomes outdated."""
     page = (ROOT / "docs" / "explanation" / "performance.md").read_text(encoding="utf-8")
     section = README.read_text(encoding="utf-8").partition("## How fast")[2].partition("## Status")[0]
@@ -53,8 +53,8 @@ def test_the_figures_are_those_of_the_performance_page() -> None:
     assert [figure for figure in figures if figure not in page] == []
 
 
-def test_what_a_stranger_should_run_exists() -> None:
-    """Both commands of the first screen are targets."""
+def test_commands_for_new_users_exist() -> None:
+    """Both commands at the top of the page are targets of `make`."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
 
     commands = re.findall(r"^\$ make ([a-z-]+)", README.read_text(encoding="utf-8"), re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The manual says what the code does: generated pages are current, every example file is valid."""
+"""The manual describes the code: generated pages are current, and every example file is valid."""
 
 import importlib.util
 import re
@@ -37,7 +37,7 @@ def test_generated_pages_are_current() -> None:
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.key)
 def test_every_setting_has_its_sentence_in_the_manual(setting: Setting) -> None:
-    """With its flag, its variable and what is allowed."""
+    """The page has its flag, its variable and the allowed values."""
     page = (DOCS / "reference" / "settings.md").read_text(encoding="utf-8")
 
     _, found, section = page.partition(f"\n### {setting.key}\n")
@@ -48,14 +48,14 @@ def test_every_setting_has_its_sentence_in_the_manual(setting: Setting) -> None:
 
 
 def test_every_key_of_the_ready_file_is_in_the_manual() -> None:
-    """Whoever reads the file by program has only this page."""
+    """A program that reads the file has only this page as a reference."""
     page = (DOCS / "reference" / "ready-file.md").read_text(encoding="utf-8")
 
     assert [key for key in Ready.__dataclass_fields__ if f"`{key}`" not in page] == []
 
 
 def test_every_settings_file_in_the_manual_can_be_loaded(tmp_path: Path) -> None:
-    """Examples are pasted."""
+    """Users paste examples."""
     examples = [text for page in sorted(DOCS.rglob("*.md")) for text in _TOML.findall(page.read_text(encoding="utf-8"))]
     config = tmp_path / "hubmere.toml"
 

@@ -1,4 +1,4 @@
-"""The tutorial, done as a reader does it: its blocks in their order, in one folder with a running node."""
+"""The tutorial: its blocks are run in order, in one folder with a running node."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ EVENTS = {"first event", "second event, by AMQP", "third event, by Kafka", "four
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Where the reader works: the node of the tutorial's settings file runs on `hubmere-data`."""
+    """The folder of the reader: a node with the tutorial's settings file runs on `hubmere-data`."""
     ((_, config),) = blocks(TUTORIAL, "toml")
     file = tmp_path / "hubmere.toml"
     file.write_text(config, encoding="utf-8")
@@ -24,8 +24,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.foreign
-def test_the_tutorial_does_what_it_says(folder: Path) -> None:
-    """One event over each protocol, and each reader shows all events so far."""
+def test_tutorial_has_the_documented_results(folder: Path) -> None:
+    """One event is published over each protocol, and each reader shows all events so far."""
     steps = blocks(TUTORIAL, *RUNNERS)
 
     results = [printed(folder, language, text) for language, text in steps]
