@@ -1,10 +1,11 @@
-"""AMQP in the whole product (sign-in, quotas, log, group commit), beside RabbitMQ, the disk, and what the SDK sees.
+"""AMQP throughput and latency of a whole node, compared with RabbitMQ, with the disk, and with the Azure SDK as client.
 
     python -m bench.amqp [--seconds 1.5] [--rounds 3]
 
-The client is C behind a Python handshake (`bench.load`), so that the broker is the limit; broker and client share the
-machine. Rounds of what is compared alternate, and the median of each is shown. RabbitMQ's column is left out where it
-is not installed. Read the ratios; absolute numbers depend on the machine and on who else uses it.
+The node signs clients in, counts quotas and writes its log as in production. After a handshake in Python the client is
+C (`bench.load`), so that the broker is the limit and not the client; both share the machine. The brokers are measured
+in turns, and the median of each is shown. RabbitMQ's column is left out where it is not installed. Compare the ratios;
+absolute numbers depend on the machine and on its other load.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from bench.load.machine import MB, cpu_seconds, fdatasync_p50_ms, load_average, 
 from bench.load.rabbitmq import RabbitMq
 from bench.load.raw_amqp import Address, Client, Pump, Run, batch_of, event, from_first, from_now
 
-from hubmere.model.connection_string import ConnectionString
+from hubmere.model.security.connection_string import ConnectionString
 from hubmere.records import kernels
 from hubmere.settings import HubSetting
 from hubmere.testing import Node
@@ -41,7 +42,7 @@ SINGLES_IN_FLIGHT = 100
 LATENCY_RATE, LATENCY_COUNT = 1000, 1500
 FLUSHES = 300
 SDK_SECONDS = 2.0
-# Rates that are never reached here: the quotas are counted as for any customer, and refuse nothing.
+# These rates are never reached here: quotas are counted as for any customer, but refuse nothing.
 _ENDLESS = 10**13
 _RATES = ("ingress_bytes", "ingress_events", "egress_bytes", "egress_events")
 _SETTINGS: dict[str, str | int | float | bool | Path | list[str]] = {
@@ -53,8 +54,8 @@ Measure = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
-    """What every measurement needs."""
+class RunContext:
+    """Clients, peers and options that every measurement uses."""
 
     pump: Pump
     rabbit: RabbitMq | None
@@ -81,19 +82,19 @@ class Broker:
         return run
 
     def take_cost_us(self) -> float:
-        """The least that a round has cost since this was last asked."""
+        """The lowest cost of a round since the last call."""
         cost = min(self.costs_us)
         self.costs_us.clear()
         return cost
 
 
 @contextlib.contextmanager
-def a_node(bench: Bench, durability: str, *, pure: bool = False) -> Iterator[Broker]:
-    """A fresh node with one hub, its kernels compiled or not."""
+def a_node(context: RunContext, durability: str, *, pure: bool = False) -> Iterator[Broker]:
+    """A new node with one hub; `pure` runs its kernels interpreted."""
     hubs = [HubSetting(name=HUB, partition_count=5)]
     with (
         _interpreted(pure),
-        tempfile.TemporaryDirectory(dir=bench.folder) as data,
+        tempfile.TemporaryDirectory(dir=context.folder) as data,
         Node(hubs=hubs, settings={**_SETTINGS, "durability": durability}, data=Path(data)) as node,
     ):
         parts = ConnectionString.parse(node.emulator_connection_string)
@@ -115,73 +116,74 @@ def _interpreted(wanted: bool) -> Iterator[None]:
 
 
 def target_of(partition: int) -> str:
-    """Where events for a partition are sent."""
+    """The AMQP address to which events for a partition are sent."""
     return f"{HUB}/Partitions/{partition}"
 
 
 def source_of(partition: int) -> str:
-    """Where events of a partition are received."""
+    """The AMQP address from which events of a partition are received."""
     return f"{HUB}/ConsumerGroups/$Default/Partitions/{partition}"
 
 
 # --- what is measured
 
 
-def send(bench: Bench, address: Address, target: str, payload: bytes, *, is_batch: bool = False) -> Run:
-    """Send one payload again and again, as many in flight as its kind has."""
+def send(context: RunContext, address: Address, target: str, payload: bytes, *, is_batch: bool = False) -> Run:
+    """Send the same payload repeatedly, with as many deliveries in flight as is usual for its kind."""
     in_flight = BATCHES_IN_FLIGHT if is_batch else SINGLES_IN_FLIGHT
     with Client(address) as client:
         link = client.sender(target)
-        return bench.pump.send(client, link, payload, batch=is_batch, in_flight=in_flight, seconds=bench.seconds)
+        return context.pump.send(client, link, payload, batch=is_batch, in_flight=in_flight, seconds=context.seconds)
 
 
-def batches_in(bench: Bench, broker: Broker) -> float:
+def batches_in(context: RunContext, broker: Broker) -> float:
     """Megabytes of bodies per second, 1 KB events in batches."""
     payload = batch_of(event(LARGE), BATCH_EVENTS)
     run = broker.watch(
-        BATCH_EVENTS, lambda: send(bench, broker.address, target_of(LARGE_BATCHES), payload, is_batch=True)
+        BATCH_EVENTS, lambda: send(context, broker.address, target_of(LARGE_BATCHES), payload, is_batch=True)
     )
     return run.rate * BATCH_EVENTS * LARGE / MB
 
 
-def singles_in(bench: Bench, broker: Broker) -> float:
+def singles_in(context: RunContext, broker: Broker) -> float:
     """Events per second, one per delivery."""
-    return broker.watch(1, lambda: send(bench, broker.address, target_of(SINGLES), event(SMALL))).rate
+    return broker.watch(1, lambda: send(context, broker.address, target_of(SINGLES), event(SMALL))).rate
 
 
-def fill(bench: Bench, broker: Broker) -> int:
-    """Put small events into their partition; how many."""
+def fill(context: RunContext, broker: Broker) -> int:
+    """Publish small events to their partition; returns how many."""
     payload = batch_of(event(SMALL), BATCH_EVENTS)
-    return send(bench, broker.address, target_of(SMALL_BATCHES), payload, is_batch=True).deliveries * BATCH_EVENTS
+    return send(context, broker.address, target_of(SMALL_BATCHES), payload, is_batch=True).deliveries * BATCH_EVENTS
 
 
-def events_out(bench: Bench, broker: Broker, count: int) -> float:
+def events_out(context: RunContext, broker: Broker, count: int) -> float:
     """Events per second from the beginning of a partition over one link."""
     with Client(broker.address) as client:
         link = client.receiver(source_of(SMALL_BATCHES), from_first())
-        run = broker.watch(1, lambda: bench.pump.receive(client, link, limit=count, seconds=bench.seconds))
+        run = broker.watch(1, lambda: context.pump.receive(client, link, limit=count, seconds=context.seconds))
     return run.rate
 
 
-def rabbit_in(bench: Bench, rabbit: RabbitMq, size_bytes: int) -> float:
-    """Single sends to a stream, per second."""
-    return send(bench, rabbit.address, rabbitmq.address_of(rabbitmq.STREAM), event(size_bytes)).rate
+def rabbit_in(context: RunContext, rabbit: RabbitMq, size_bytes: int) -> float:
+    """Single sends per second to a RabbitMQ stream."""
+    return send(context, rabbit.address, rabbit.address_of(rabbitmq.STREAM), event(size_bytes)).rate
 
 
-def rabbit_out(bench: Bench, rabbit: RabbitMq) -> float:
-    """The same from a quorum queue: this RabbitMQ does not give a stream from its beginning over AMQP 1.0."""
-    target = rabbitmq.address_of(rabbitmq.QUORUM)
-    sent = send(bench, rabbit.address, target, event(SMALL))
+def rabbit_out(context: RunContext, rabbit: RabbitMq) -> float:
+    """Events per second from a quorum queue: this RabbitMQ delivers no stream from its start over AMQP 1.0."""
+    target = rabbit.address_of(rabbitmq.QUORUM)
+    sent = send(context, rabbit.address, target, event(SMALL))
     with Client(rabbit.address) as client:
-        return bench.pump.receive(client, client.receiver(target), limit=sent.deliveries, seconds=bench.seconds).rate
+        receiver = client.receiver(target)
+        return context.pump.receive(client, receiver, limit=sent.deliveries, seconds=context.seconds).rate
 
 
-def latency(bench: Bench, broker: Broker) -> tuple[float, float]:
+def latency(context: RunContext, broker: Broker) -> tuple[float, float]:
     """Median and 99th percentile in milliseconds from publish to receive, at a steady rate."""
     with Client(broker.address) as sending, Client(broker.address) as receiving:
         sender = sending.sender(target_of(PACED))
         receiver = receiving.receiver(source_of(PACED), from_now())
-        waits = bench.pump.latencies_ms(
+        waits = context.pump.latencies_ms(
             (sending, sender), (receiving, receiver), event(SMALL), rate=LATENCY_RATE, count=LATENCY_COUNT
         )
     return waits[len(waits) // 2], waits[len(waits) * 99 // 100]
@@ -191,7 +193,7 @@ def sdk_send(broker: Broker) -> float:
     """Events per second that a program with the Azure SDK publishes in batches, building them included."""
     body = event(SMALL)[5:]
     with EventHubProducerClient.from_connection_string(broker.connection_string, eventhub_name=HUB) as producer:
-        # The first one connects, signs in and attaches, with pauses of the SDK's own.
+        # The first send connects, signs in and attaches; the SDK pauses meanwhile.
         producer.send_event(EventData(body), partition_id=str(SDK))
         sent, began = 0, time.perf_counter()
         while time.perf_counter() - began < SDK_SECONDS:
@@ -226,15 +228,15 @@ def sdk_receive(broker: Broker) -> float:
 
 
 def alternate(rounds: int, *measures: Measure) -> list[float]:
-    """The median of each measure, all of them taken in turn."""
+    """The median of each measure; the measures run in turns."""
     taken = [[measure() for measure in measures] for _ in range(rounds)]
     return [statistics.median(column) for column in zip(*taken, strict=True)]
 
 
-def row(name: str, ours: float, unit: str, aim: str, beside: str = "", peer: float | None = None) -> None:
+def row(name: str, ours: float, unit: str, goal: str, comparison: str = "", peer: float | None = None) -> None:
     """One line: the result, the goal, and the ratio to the baseline."""
-    ratio = f"{ours / peer:>8.2f} x {beside} ({_number(peer)})" if peer else f"{'':>11}{beside}"
-    print(f"  {name:<44}{_number(ours):>12} {unit:<6}{aim:<20}{ratio}", flush=True)
+    ratio = f"{ours / peer:>8.2f} x {comparison} ({_number(peer)})" if peer else f"{'':>11}{comparison}"
+    print(f"  {name:<44}{_number(ours):>12} {unit:<6}{goal:<20}{ratio}", flush=True)
 
 
 def _number(value: float) -> str:
@@ -242,96 +244,96 @@ def _number(value: float) -> str:
 
 
 def cost_row(broker: Broker) -> None:
-    """What the measurement above took of a processor: hardly moved by others on the machine, as rates are."""
+    """CPU time per event in the measurement above; other load on the machine changes it less than the rate."""
     row("  cost to the broker, best round", broker.take_cost_us(), "us", "", "per event")
 
 
-def measure_batches(bench: Bench, broker: Broker, durability: str, aim: str) -> None:
+def measure_batches(context: RunContext, broker: Broker, durability: str, goal: str) -> None:
     """Batches of 1 KB events, compared with plain writes to the same disk and with single sends to RabbitMQ."""
     block = batch_of(event(LARGE), BATCH_EVENTS)
     sync = durability == "fsync"
     measures: list[Measure] = [
-        lambda: batches_in(bench, broker),
-        lambda: raw_write_mb_per_s(bench.folder, block, seconds=bench.seconds, sync=sync),
+        lambda: batches_in(context, broker),
+        lambda: raw_write_mb_per_s(context.folder, block, seconds=context.seconds, sync=sync),
     ]
-    rabbit = bench.rabbit
+    rabbit = context.rabbit
     if rabbit is not None and not sync:
-        measures.append(lambda: rabbit_in(bench, rabbit, LARGE) * LARGE / MB)
-    ours, raw, *peer = alternate(bench.rounds, *measures)
-    row(f"batches in, 1 KB events, {durability}", ours, "MB/s", aim, "raw write", raw)
+        measures.append(lambda: rabbit_in(context, rabbit, LARGE) * LARGE / MB)
+    ours, raw, *peer = alternate(context.rounds, *measures)
+    row(f"batches in, 1 KB events, {durability}", ours, "MB/s", goal, "raw write", raw)
     if peer:
         row("", ours, "MB/s", "", "RabbitMQ stream, single sends", peer[0])
     cost_row(broker)
 
 
-def measure_singles(bench: Bench, broker: Broker, form: str, aim: str) -> None:
+def measure_singles(context: RunContext, broker: Broker, form: str, goal: str) -> None:
     """Single sends of 100 bytes, a hundred in flight."""
-    measures: list[Measure] = [lambda: singles_in(bench, broker)]
-    rabbit = bench.rabbit
+    measures: list[Measure] = [lambda: singles_in(context, broker)]
+    rabbit = context.rabbit
     if rabbit is not None:
-        measures.append(lambda: rabbit_in(bench, rabbit, SMALL))
-    ours, *peer = alternate(bench.rounds, *measures)
-    row(f"single sends, 100 B, os, {form}", ours, "/s", aim, "RabbitMQ stream", peer[0] if peer else None)
+        measures.append(lambda: rabbit_in(context, rabbit, SMALL))
+    ours, *peer = alternate(context.rounds, *measures)
+    row(f"single sends, 100 B, os, {form}", ours, "/s", goal, "RabbitMQ stream", peer[0] if peer else None)
     cost_row(broker)
 
 
-def measure_out(bench: Bench, broker: Broker, form: str, aim: str) -> None:
-    """Small events out over one link."""
-    count = fill(bench, broker)
-    measures: list[Measure] = [lambda: events_out(bench, broker, count)]
-    rabbit = bench.rabbit
+def measure_out(context: RunContext, broker: Broker, form: str, goal: str) -> None:
+    """Small events received over one link."""
+    count = fill(context, broker)
+    measures: list[Measure] = [lambda: events_out(context, broker, count)]
+    rabbit = context.rabbit
     if rabbit is not None:
-        measures.append(lambda: rabbit_out(bench, rabbit))
-    ours, *peer = alternate(bench.rounds, *measures)
-    row(f"events out, 100 B, one link, {form}", ours, "/s", aim, "RabbitMQ quorum queue", peer[0] if peer else None)
+        measures.append(lambda: rabbit_out(context, rabbit))
+    ours, *peer = alternate(context.rounds, *measures)
+    row(f"events out, 100 B, one link, {form}", ours, "/s", goal, "RabbitMQ quorum queue", peer[0] if peer else None)
     cost_row(broker)
 
 
-def measure_latency(bench: Bench, broker: Broker) -> None:
+def measure_latency(context: RunContext, broker: Broker) -> None:
     """Latency from publish to receive, compared with one flush of the disk."""
     rounds = [
-        (fdatasync_p50_ms(bench.folder, count=FLUSHES, interval_s=1 / LATENCY_RATE), *latency(bench, broker))
-        for _ in range(bench.rounds)
+        (fdatasync_p50_ms(context.folder, count=FLUSHES, interval_s=1 / LATENCY_RATE), *latency(context, broker))
+        for _ in range(context.rounds)
     ]
     flush_ms, p50, p99 = map(statistics.median, zip(*rounds, strict=True))
-    row("publish to receive, 1,000/s, fsync, p50", p50, "ms", "(aim: 2)", "fdatasync p50", flush_ms)
-    row("publish to receive, 1,000/s, fsync, p99", p99, "ms", "(aim: 10)", "fdatasync p50", flush_ms)
+    row("publish to receive, 1,000/s, fsync, p50", p50, "ms", "(goal: 2)", "fdatasync p50", flush_ms)
+    row("publish to receive, 1,000/s, fsync, p99", p99, "ms", "(goal: 10)", "fdatasync p50", flush_ms)
 
 
 def measure_memory(broker: Broker) -> None:
     """Idle connections and links."""
     found = crowd.footprint(broker.address, broker.pid, HUB)
     whole_mb = found.bytes_per_connection * crowd.CONNECTIONS / MB
-    beside = f"measured with {found.connections:,}"
-    row("10,000 idle connections with a link each", whole_mb, "MB", "(aim: 100)", beside)
-    row("  each connection", found.bytes_per_connection / 1024, "KiB", "(aim: 5)")
+    comparison = f"measured with {found.connections:,}"
+    row("10,000 idle connections with a link each", whole_mb, "MB", "(goal: 100)", comparison)
+    row("  each connection", found.bytes_per_connection / 1024, "KiB", "(goal: 5)")
     row("  each further link", found.bytes_per_further_link / 1024, "KiB", "")
 
 
 def measure_sdk(broker: Broker) -> None:
-    """What a program with the Azure SDK for Python gets, which is its own limit."""
+    """Rates of a program with the Azure SDK for Python; the SDK itself is the limit."""
     row("Azure SDK for Python: send_batch, 100 B", sdk_send(broker), "/s", "")
     row("Azure SDK for Python: receive_batch, 100 B", sdk_receive(broker), "/s", "")
 
 
-def measure_all(bench: Bench) -> None:
+def measure_all(context: RunContext) -> None:
     """Every table, node by node."""
     form = "interpreted" if str(kernels.frames.__file__).endswith(".py") else "compiled"
     print(f"  {'':<44}{'median':>12} {'':<6}{'':<20}{'ratio':>8}")
-    with a_node(bench, "os") as broker:
-        measure_batches(bench, broker, "os", "(aim: 300)")
-        measure_singles(bench, broker, form, "(aim: 100,000; 3 x)")
-        measure_out(bench, broker, form, "(aim: 500,000)" if form == "compiled" else "(aim: 200,000)")
-    with a_node(bench, "fsync") as broker:
-        measure_batches(bench, broker, "fsync", "(aim: 200)")
-        measure_latency(bench, broker)
+    with a_node(context, "os") as broker:
+        measure_batches(context, broker, "os", "(goal: 300)")
+        measure_singles(context, broker, form, "(goal: 100,000; 3 x)")
+        measure_out(context, broker, form, "(goal: 500,000)" if form == "compiled" else "(goal: 200,000)")
+    with a_node(context, "fsync") as broker:
+        measure_batches(context, broker, "fsync", "(goal: 200)")
+        measure_latency(context, broker)
         measure_sdk(broker)
-    with a_node(bench, "os") as broker:
+    with a_node(context, "os") as broker:
         measure_memory(broker)
     if form == "compiled":
-        with a_node(bench, "os", pure=True) as broker:
-            measure_singles(bench, broker, "interpreted", "")
-            measure_out(bench, broker, "interpreted", "(aim: 200,000)")
+        with a_node(context, "os", pure=True) as broker:
+            measure_singles(context, broker, "interpreted", "")
+            measure_out(context, broker, "interpreted", "(goal: 200,000)")
 
 
 def main() -> None:
@@ -349,9 +351,9 @@ def main() -> None:
             sys.exit(f"not measured: {failure}")
         rabbit = None if reason else stack.enter_context(RabbitMq())
         if rabbit is not None:
-            print(f"beside RabbitMQ {rabbit.version}")
+            print(f"compared with RabbitMQ {rabbit.version}")
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-amqp-")))
-        measure_all(Bench(pump=pump, rabbit=rabbit, folder=folder, seconds=options.seconds, rounds=options.rounds))
+        measure_all(RunContext(pump=pump, rabbit=rabbit, folder=folder, seconds=options.seconds, rounds=options.rounds))
     print(f"load average after: {load_average():.1f}")
 
 

@@ -21,9 +21,9 @@ from hubmere.testing import Node
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
 from attack.floods import FLOODS, Attack
-from attack.innocent import PROBES, Flood, InnocentClient, percentile_ms
+from attack.normal_client import PROBES, Flood, NormalClient, percentile_ms
 
-AIM_MS = 50.0
+GOAL_MS = 50.0
 _QUIET = "(quiet)"
 
 
@@ -41,7 +41,7 @@ def measure(node: Node, name: str, seconds: float) -> None:
     with contextlib.ExitStack() as stack:
         flood = stack.enter_context(_flooded(node, FLOODS.get(name)))
         began = time.monotonic()
-        clients = [stack.enter_context(InnocentClient(node, probe, raises=False)) for probe in PROBES.values()]
+        clients = [stack.enter_context(NormalClient(node, probe, raises=False)) for probe in PROBES.values()]
         time.sleep(seconds)
         megabytes = 0.0 if flood is None else flood.sent_bytes / 1e6 / (time.monotonic() - began)
         state = "" if flood is None else f"{megabytes:8.2f} MB/s{'' if flood.is_served else ' (closed)'}"
@@ -58,8 +58,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="length of each row")
     parser.add_argument("--only", action="append", choices=list(FLOODS), help="only this attack; may be repeated")
     arguments = parser.parse_args()
-    print(f"load average {load_average():.1f}; aim: p99 < {AIM_MS:g} ms")
-    print("p50 and p99 in ms and number of answers (!: one failed), by protocol of the innocent client")
+    print(f"load average {load_average():.1f}; goal: p99 < {GOAL_MS:g} ms")
+    print("p50 and p99 in ms and number of answers (!: one failed), by protocol of the normal client")
     print(f"{'':42}" + " | ".join(f"{protocol:^24}" for protocol in PROBES) + " | flood")
     with Node(hubs=["orders"]) as node:
         measure(node, _QUIET, arguments.seconds)

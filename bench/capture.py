@@ -5,7 +5,7 @@
 One node on this machine's disk, `local[2]`, 1 KB events in four partitions, files in a folder, synchronised before they
 are published. `capture` is the whole job: planning, reading over the network, encoding, publishing.
 `encoder` is the encoder alone, on one core; `fastavro` writes the same events from ready-made Python objects, on one
-core. Rounds are interleaved and the best is kept: read the ratios.
+core. Rounds are interleaved and the best one is shown: compare the ratios.
 """
 
 import argparse
@@ -49,8 +49,8 @@ NAME_FORMAT = "{Namespace}/{EventHub}/{PartitionId}/{Year}/{Month}/{Day}/{Hour}/
 
 
 @contextmanager
-def a_door(node: Node, hub: dict[str, Any]) -> Iterator[NodeClient]:
-    """A plan with one hub, served as the node would."""
+def served_plan(node: Node, hub: dict[str, Any]) -> Iterator[NodeClient]:
+    """A client of an HTTP server that answers like a node, with a capture plan of one hub."""
     plan = {"revision": "1", "bootstrap": node.kafka, "security": "SASL_PLAINTEXT", "caFile": None, "hubs": [hub]}
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -68,7 +68,7 @@ def a_door(node: Node, hub: dict[str, Any]) -> Iterator[NodeClient]:
             self._answer(b"")
 
         def log_message(self, *_: object) -> None:
-            """Quiet."""
+            """Log nothing."""
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -80,7 +80,7 @@ def a_door(node: Node, hub: dict[str, Any]) -> Iterator[NodeClient]:
 
 
 def a_hub(node: Node, hub: str, folder: Path, interval_s: int, encoding: str = "Avro") -> dict[str, Any]:
-    """The hub in the plan."""
+    """The entry of a hub in the capture plan."""
     return {
         "namespace": "bench", "hub": hub, "id": "1", "partitionCount": PARTITIONS,
         "connectionString": f"{node.connection_string};EntityPath={hub}",
@@ -94,7 +94,7 @@ def capture_seconds(spark: SparkSession, node: Node, hub: str, encoding: str) ->
     """Capture all stored events into an empty folder."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with a_door(node, a_hub(node, hub, folder / "out", 900, encoding)) as door:
+        with served_plan(node, a_hub(node, hub, folder / "out", 900, encoding)) as door:
             application = Application(spark.sparkContext, door, str(folder / "checkpoints"), once=True)
             began = time.perf_counter()
             assert application.run() == 0
@@ -126,7 +126,7 @@ def fastavro_seconds(shape: Shape) -> float:
 
 
 def publish_few(client: Client, hub: str, name: str) -> None:
-    """A few events for each partition; the same name would be a repeat."""
+    """Publish a few events to each partition; a second call with the same name would be dropped as a repeat."""
     producer = HubProducer(client, hub, producer_id_of([name.encode()]))
     for partition in range(PARTITIONS):
         producer.send(partition, encode_batch([record_of(index, b"x" * 1024, None, ()) for index in range(50)]))
@@ -148,7 +148,7 @@ def micro_batches(spark: SparkSession, node: Node, client: Client, hub: str) -> 
             capture.run()
             checks.append(time.perf_counter() - began)
             publish_few(client, hub, f"{number}")
-            # Until the window of the events has ended.
+            # Wait until the window of the events has ended.
             time.sleep(2.1)
             began = time.perf_counter()
             capture.run()
@@ -160,7 +160,7 @@ def micro_batches(spark: SparkSession, node: Node, client: Client, hub: str) -> 
 
 
 def best(rounds: int, works: dict[str, Callable[[], float]]) -> dict[str, float]:
-    """The least time of each, interleaved; the first round warms up."""
+    """The shortest time of each; rounds are interleaved, and the first one is a warm-up that does not count."""
     found: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds + 1):
         for name, work in works.items():
@@ -169,7 +169,7 @@ def best(rounds: int, works: dict[str, Callable[[], float]]) -> dict[str, float]
 
 
 def measure(spark: SparkSession, node: Node, client: Client, hub: str, shape: Shape, rounds: int) -> None:
-    """One kind of event, all ways."""
+    """Measure one kind of event with every method."""
     reader = HubReader(client, hub)
     bounds = reader.bounds(range(PARTITIONS))
     events = sum(end - first for first, end in bounds.values())

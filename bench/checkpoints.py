@@ -1,8 +1,8 @@
-"""Checkpoints per second: metadata of blobs, written by many processors at once, beside Azurite.
+"""Checkpoints per second: blob metadata written by many event processors at once, compared with Azurite.
 
 Each connection writes the checkpoints of its own partition one after the other, as a processor does. The requests carry
 a signature in their URL, so that the client costs little. The node writes each checkpoint to disk before it answers;
-Azurite runs in memory, which flatters it. The two run in turns; the ratio is what counts.
+Azurite runs in memory, which makes it faster. Both are measured in turns; compare the ratio.
 
     python -m bench.checkpoints
 """
@@ -91,7 +91,7 @@ def main() -> None:
     try:
         azurite, azurite_string = start_azurite()
     except NotInstalled as reason:
-        print(f"Azurite cannot be had: {reason}")
+        print(f"Azurite is not available: {reason}")
         return
     with Node() as node, closing(_Process(azurite)):
         sides = {"node (fsync)": _prepare(node.blob_connection_string), "Azurite (memory)": _prepare(azurite_string)}
@@ -108,13 +108,13 @@ def main() -> None:
 
 
 class _Process:
-    """Ends a child process."""
+    """A child process that `contextlib.closing` can end."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         self._process.terminate()
         self._process.communicate(timeout=10)
 

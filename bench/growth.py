@@ -2,7 +2,7 @@
 
     python -m bench.growth [--seconds 1.0] [--only groups,producers] [--pictures docs/explanation/growth]
 
-Read the ratios and the processor time: rates and latencies depend on the machine and on who else uses it. A whole run
+Compare the ratios and the CPU time: rates and latencies depend on the machine and on its other load. A whole run
 takes less than ten minutes; `MAX_SECONDS` ends it between two curves when the machine is too busy for that.
 """
 
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from bench.curves import bytes_moved, connections, groups, innocent, partitions, recovery
+from bench.curves import bytes_moved, connections, groups, normal_client, partitions, recovery
 from bench.curves.common import Curve, Tools
 from bench.load import raw_kafka
 from bench.load.charts import Chart
@@ -35,7 +35,7 @@ CURVES: Mapping[str, Callable[[Tools], list[Curve]]] = {
     "producers": connections.producers,
     "second-core": bytes_moved.second_core,
 }
-INNOCENT = "innocent"
+NORMAL_CLIENT = "normal-client"
 
 
 def show(curve: Curve) -> None:
@@ -76,9 +76,9 @@ def measure(tools: Tools, names: list[str], pictures: Path | None) -> None:
             print(f"\n{name}: not measured, the machine is too busy for a run in ten minutes")
             continue
         started = time.perf_counter()
-        if name == INNOCENT:
-            print("\nAn innocent client beside recovery, retention, rebalances and full load")
-            for line in innocent.show(innocent.measure(tools)):
+        if name == NORMAL_CLIENT:
+            print("\nA normal client during recovery, retention, rebalances and full load")
+            for line in normal_client.show(normal_client.measure(tools)):
                 print(f"  {line}")
         else:
             for curve in CURVES[name](tools):
@@ -92,13 +92,13 @@ def measure(tools: Tools, names: list[str], pictures: Path | None) -> None:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=1.0, help="how long a point is measured")
-    parser.add_argument("--only", default="", help="curves, with commas between them")
+    parser.add_argument("--seconds", type=float, default=1.0, help="seconds for the measurement of one point")
+    parser.add_argument("--only", default="", help="names of curves, separated by commas")
     parser.add_argument("--pictures", type=Path, help="folder for the SVG files")
     options = parser.parse_args()
-    names = options.only.split(",") if options.only else [*CURVES, INNOCENT]
-    if unknown := [name for name in names if name not in CURVES and name != INNOCENT]:
-        sys.exit(f"no such curve: {', '.join(unknown)}; expected {', '.join([*CURVES, INNOCENT])}")
+    names = options.only.split(",") if options.only else [*CURVES, NORMAL_CLIENT]
+    if unknown := [name for name in names if name not in CURVES and name != NORMAL_CLIENT]:
+        sys.exit(f"no such curve: {', '.join(unknown)}; expected {', '.join([*CURVES, NORMAL_CLIENT])}")
     if options.pictures is not None:
         options.pictures.mkdir(parents=True, exist_ok=True)
     print(f"load average before: {load_average():.1f}")

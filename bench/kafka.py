@@ -1,11 +1,11 @@
-"""Kafka in the whole product (sign-in, quotas, log, group commit), beside Apache Kafka 4 with the same clients.
+"""Kafka throughput and latency of a whole node, compared with Apache Kafka 4 with the same clients.
 
     python -m bench.kafka [--seconds 1.5] [--rounds 3] [--quick]
 
-Two clients, both C: a raw one that pipelines requests of one record, so that the broker is the limit, and librdkafka,
-which customers have. Both brokers run at once and are measured in turns; the median of each is shown. Apache Kafka
-acknowledges from the page cache, as `os` does, and without sign-in; its column is left out where its jars are not
-there. Read the ratios and the processor time; rates depend on the machine and on who else uses it.
+There are two clients, both in C: a raw one that pipelines requests of one record, so that the broker is the limit, and
+librdkafka, which customers use. Both brokers run at the same time and are measured in turns; the median of each is
+shown. Apache Kafka acknowledges from the page cache, as `os` does, and without sign-in; its column is left out where
+its jars are not installed. Compare the ratios and the CPU time; rates depend on the machine and on its other load.
 """
 
 import argparse
@@ -36,11 +36,11 @@ PACES = (1_000, 10_000)
 PACED_BYTES = 100
 # The longest that reading back everything may take.
 CONSUME_SECONDS = 30.0
-# What librdkafka fetches of a partition at a time, and how much is sent to see what sending costs the machine at least.
+# How much librdkafka fetches of a partition at a time, and how much data the baseline for sending copies.
 FETCH_BYTES, SENT_BYTES = 1024 * 1024, 1_000_000_000
-# Warm-up of the JVM: requests before the measurement, or a time.
+# Warm-up of the JVM before the measurement: a number of requests, or a time.
 WARM_UP_REQUESTS, WARM_UP_SECONDS = 50_000, 12.0
-# Rates that are never reached here: the quotas are counted as for any customer, and refuse nothing.
+# These rates are never reached here: quotas are counted as for any customer, but refuse nothing.
 _ENDLESS = 10**13
 _SETTINGS: dict[str, str | int | float | bool | Path | list[str]] = {
     f"limits.{rate}_per_unit": _ENDLESS for rate in ("ingress_bytes", "ingress_events", "egress_bytes", "egress_events")
@@ -49,8 +49,8 @@ _TOPICS = ("singles", "small", "large", "paced", "secure-small", "secure-large",
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
-    """What every measurement needs."""
+class RunContext:
+    """Clients, brokers and options that every measurement uses."""
 
     raw: Library
     rdkafka: RdKafka
@@ -72,18 +72,18 @@ class Broker:
     start_seconds: float
 
     @property
-    def place(self) -> tuple[str, int]:
-        """Where the raw client goes."""
+    def kafka_address(self) -> tuple[str, int]:
+        """Host and port for the raw client."""
         host, _, port = self.plain["bootstrap.servers"].rpartition(":")
         return host, int(port)
 
     def topic(self, name: str, *, secure: bool = False) -> Topic:
-        """A topic, by the way that is measured."""
+        """A topic with the settings for plain text or TLS."""
         return Topic(name=name, partitions=PARTITIONS, settings=self.secure if secure else self.plain)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class Measurement:
     """One measurement: a rate, and microseconds of the broker's processor time for each message."""
 
     rate: float
@@ -95,7 +95,7 @@ class Taken:
 
 @contextlib.contextmanager
 def hubmere(folder: Path, durability: str) -> Iterator[Broker]:
-    """A fresh node; its second start is the one that is timed, as for Kafka, whose folder is made before it starts."""
+    """A new node. Its second start is timed: Kafka's folder is also formatted before its timed start."""
     hubs = [HubSetting(name=name, partition_count=PARTITIONS) for name in _TOPICS]
     with (
         tempfile.TemporaryDirectory(dir=folder) as data,
@@ -136,55 +136,61 @@ def peer(folder: Path) -> Iterator[Broker]:
 # --- what is measured
 
 
-def timed(broker: Broker, measure: Callable[[], Requests | Flow]) -> Taken:
+def timed(broker: Broker, measure: Callable[[], Requests | Flow]) -> Measurement:
     """Run a measurement; returns its result and the CPU time of the broker."""
     began = cpu_seconds(broker.pid)
     run = measure()
     used = cpu_seconds(broker.pid) - began
     count = run.count if isinstance(run, Requests) else run.messages
-    return Taken(rate=run.rate, cost_us=used / max(count, 1) * 1e6)
+    return Measurement(rate=run.rate, cost_us=used / max(count, 1) * 1e6)
 
 
-def singles(bench: Bench, broker: Broker, topic: str, seconds: float) -> Taken:
+def singles(context: RunContext, broker: Broker, topic: str, seconds: float) -> Measurement:
     """Requests of one record each, pipelined on one connection."""
     batch = a_batch(1, ONE_RECORD_BYTES, int(time.time() * 1000))
-    with RawProducer(broker.place, broker.password) as producer:
+    with RawProducer(broker.kafka_address, broker.password) as producer:
         return timed(
             broker,
             lambda: producer.produce(
-                bench.raw, topic, batch, partitions=PARTITIONS, in_flight=IN_FLIGHT, seconds=seconds
+                context.raw, topic, batch, partitions=PARTITIONS, in_flight=IN_FLIGHT, seconds=seconds
             ),
         )
 
 
 def in_and_out(
-    bench: Bench, brokers: list[Broker], topic: str, size_bytes: int, *, rounds: int = 1, secure: bool = False
-) -> tuple[list[list[Taken]], list[list[Taken]]]:
+    context: RunContext,
+    brokers: list[Broker],
+    topic: str,
+    size_bytes: int,
+    *,
+    rounds: int = 1,
+    secure: bool = False,
+) -> tuple[list[list[Measurement]], list[list[Measurement]]]:
     """Rates of librdkafka: produce for a time, in several rounds, then consume, in as many; brokers in turns. It
     consumes all events: a client fetches ahead, and unused fetches would count as the broker's cost.
     """
     topics = [broker.topic(topic, secure=secure) for broker in brokers]
     counts = [0] * len(brokers)
 
-    def produce(place: int) -> Flow:
-        flow = bench.rdkafka.produce(topics[place], size_bytes, bench.seconds)
-        counts[place] += flow.messages
+    def produce(index: int) -> Flow:
+        flow = context.rdkafka.produce(topics[index], size_bytes, context.seconds)
+        counts[index] += flow.messages
         return flow
 
-    def consume(place: int) -> Flow:
-        return bench.rdkafka.consume(topics[place], counts[place], CONSUME_SECONDS)
+    def consume(index: int) -> Flow:
+        return context.rdkafka.consume(topics[index], counts[index], CONSUME_SECONDS)
 
-    def in_turns(work: Callable[[int], Flow]) -> list[list[Taken]]:
-        return [[timed(broker, partial(work, place)) for place, broker in enumerate(brokers)] for _ in range(rounds)]
+    def in_turns(work: Callable[[int], Flow]) -> list[list[Measurement]]:
+        return [[timed(broker, partial(work, index)) for index, broker in enumerate(brokers)] for _ in range(rounds)]
 
     return in_turns(produce), in_turns(consume)
 
 
-def latency(bench: Bench, broker: Broker, rate: int) -> tuple[float, float, float]:
-    """Median and 99th percentile in milliseconds from due to received, and the part of a processor that it took."""
+def latency(context: RunContext, broker: Broker, rate: int) -> tuple[float, float, float]:
+    """Median and 99th percentile in ms from due time to arrival of a message, and the broker's share of a CPU."""
     began, cpu = time.perf_counter(), cpu_seconds(broker.pid)
-    count = int(rate * bench.seconds)
-    waits = bench.rdkafka.latencies_ms(broker.topic("paced"), PACED_BYTES, rate=rate, count=count)
+    count = int(rate * context.seconds)
+    waits = context.rdkafka.latencies_ms(broker.topic("paced"), PACED_BYTES, rate=rate, count=count)
     busy = (cpu_seconds(broker.pid) - cpu) / (time.perf_counter() - began)
     return waits[len(waits) // 2], waits[len(waits) * 99 // 100], busy
 
@@ -192,99 +198,102 @@ def latency(bench: Bench, broker: Broker, rate: int) -> tuple[float, float, floa
 # --- tables
 
 
-def row(name: str, broker: str, value: float, unit: str, aim: str = "", beside: str = "") -> None:
+def row(name: str, broker: str, value: float, unit: str, goal: str = "", comparison: str = "") -> None:
     """One line: the result of a broker, the goal, and the baseline."""
-    print(f"  {name:<30}{broker:<18}{_number(value):>12} {unit:<6}{aim:<22}{beside}", flush=True)
+    print(f"  {name:<30}{broker:<18}{_number(value):>12} {unit:<6}{goal:<22}{comparison}", flush=True)
 
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
-def show(bench: Bench, name: str, unit: str, factor: float, aim: str, rounds: list[list[Taken]]) -> None:
-    """The medians of one measurement for each broker, with the ratio to the last where that is the peer."""
+def show(context: RunContext, name: str, unit: str, factor: float, goal: str, rounds: list[list[Measurement]]) -> None:
+    """The medians of one measurement for each broker, with the ratio to Apache Kafka if it is measured."""
     columns = list(zip(*rounds, strict=True))
     rates = [statistics.median(taken.rate for taken in column) * factor for column in columns]
     costs = [min(taken.cost_us for taken in column) for column in columns]
-    has_peer = bench.brokers[-1].password is None and len(columns) == len(bench.brokers)
-    for broker, rate, cost in zip(bench.brokers, rates, costs, strict=False):
-        beside = f"broker's processor {cost:6.2f} s per million"
-        if has_peer and broker is not bench.brokers[-1]:
-            beside += f"; {rate / rates[-1]:.2f} x the rate, {cost / costs[-1]:.2f} x the processor of {_peer(bench)}"
-        row(name, broker.name, rate, unit, aim if broker is bench.brokers[0] else "", beside)
+    has_peer = context.brokers[-1].password is None and len(columns) == len(context.brokers)
+    for broker, rate, cost in zip(context.brokers, rates, costs, strict=False):
+        comparison = f"broker's processor {cost:6.2f} s per million"
+        if has_peer and broker is not context.brokers[-1]:
+            comparison += (
+                f"; {rate / rates[-1]:.2f} x the rate, {cost / costs[-1]:.2f} x the processor of {_peer(context)}"
+            )
+        row(name, broker.name, rate, unit, goal if broker is context.brokers[0] else "", comparison)
 
 
-def _peer(bench: Bench) -> str:
-    return bench.brokers[-1].name
+def _peer(context: RunContext) -> str:
+    return context.brokers[-1].name
 
 
-def measure_singles(bench: Bench) -> None:
+def measure_singles(context: RunContext) -> None:
     """One-record requests."""
     rounds = [
-        [singles(bench, broker, "singles", bench.seconds) for broker in bench.brokers] for _ in range(bench.rounds)
+        [singles(context, broker, "singles", context.seconds) for broker in context.brokers]
+        for _ in range(context.rounds)
     ]
-    show(bench, "one-record requests", "/s", 1.0, "(aim: 60,000; 3 x)", rounds)
+    show(context, "one-record requests", "/s", 1.0, "(goal: 60,000; 3 x)", rounds)
 
 
-def measure_flow(bench: Bench, *, secure: bool) -> None:
+def measure_flow(context: RunContext, *, secure: bool) -> None:
     """librdkafka's defaults with acks=all."""
     way = ", TLS" if secure else ""
     for name, size_bytes in (("small", SMALL), ("large", LARGE)):
         topic = f"secure-{name}" if secure else name
-        rounds = 1 if secure else bench.rounds
-        produced, consumed = in_and_out(bench, bench.brokers, topic, size_bytes, rounds=rounds, secure=secure)
-        show(bench, f"produce, {size_bytes} B{way}", "MB/s", size_bytes / MB, "(aim: 1 x, 0.5 x CPU)", produced)
-        show(bench, f"consume, {size_bytes} B{way}", "MB/s", size_bytes / MB, "(aim: 1 x, 0.5 x CPU)", consumed)
+        rounds = 1 if secure else context.rounds
+        produced, consumed = in_and_out(context, context.brokers, topic, size_bytes, rounds=rounds, secure=secure)
+        show(context, f"produce, {size_bytes} B{way}", "MB/s", size_bytes / MB, "(goal: 1 x, 0.5 x CPU)", produced)
+        show(context, f"consume, {size_bytes} B{way}", "MB/s", size_bytes / MB, "(goal: 1 x, 0.5 x CPU)", consumed)
         if not secure:
-            least = send_cost_s_per_gb(bench.folder, FETCH_BYTES, total_bytes=SENT_BYTES)
+            least = send_cost_s_per_gb(context.folder, FETCH_BYTES, total_bytes=SENT_BYTES)
             row(f"read and send, {size_bytes} B", "the machine", least * size_bytes / 1000, "s per million, the least")
 
 
-def measure_latency(bench: Bench) -> None:
+def measure_latency(context: RunContext) -> None:
     """End to end with linger 0."""
-    aims = {"Hubmere, os": "(aim: p99 5)", "Hubmere, fsync": "(aim: p99 10)"}
+    goals = {"Hubmere, os": "(goal: p99 5)", "Hubmere, fsync": "(goal: p99 10)"}
     for rate in PACES:
-        rounds = [[latency(bench, broker, rate) for broker in bench.brokers] for _ in range(bench.rounds)]
-        for broker, column in zip(bench.brokers, zip(*rounds, strict=True), strict=True):
+        rounds = [[latency(context, broker, rate) for broker in context.brokers] for _ in range(context.rounds)]
+        for broker, column in zip(context.brokers, zip(*rounds, strict=True), strict=True):
             p50, p99, busy = (statistics.median(numbers) for numbers in zip(*column, strict=True))
-            aim = aims.get(broker.name, "") if rate == PACES[-1] else ""
+            goal = goals.get(broker.name, "") if rate == PACES[-1] else ""
             row(f"end to end, {rate:,}/s, p50", broker.name, p50, "ms", "", f"{busy:.0%} of a processor")
-            row(f"end to end, {rate:,}/s, p99", broker.name, p99, "ms", aim)
+            row(f"end to end, {rate:,}/s, p99", broker.name, p99, "ms", goal)
 
 
-def measure_rest(bench: Bench, rest_mb: list[float]) -> None:
+def measure_rest(context: RunContext, rest_mb: list[float]) -> None:
     """Start and memory."""
-    for broker, before in zip(bench.brokers, rest_mb, strict=True):
-        row("start to first connection", broker.name, broker.start_seconds, "s", "(aim: 1)" if broker.password else "")
+    for broker, before in zip(context.brokers, rest_mb, strict=True):
+        row("start to first connection", broker.name, broker.start_seconds, "s", "(goal: 1)" if broker.password else "")
         after = private_bytes(broker.pid) / MB
         row(
             "memory at rest",
             broker.name,
             before,
             "MB",
-            "(aim: 100)" if broker.password else "",
+            "(goal: 100)" if broker.password else "",
             f"{after:,.0f} at the end",
         )
 
 
-def warm_up(bench: Bench, broker: Broker) -> None:
-    """Let a broker reach its speed."""
+def warm_up(context: RunContext, broker: Broker) -> None:
+    """Send requests before the measurement, so that the broker reaches its normal speed."""
     left, until = WARM_UP_REQUESTS, time.perf_counter() + WARM_UP_SECONDS
     while left > 0 and time.perf_counter() < until:
-        left -= int(singles(bench, broker, "warm", 1.0).rate)
-    in_and_out(bench, [broker], "warm", LARGE)
+        left -= int(singles(context, broker, "warm", 1.0).rate)
+    in_and_out(context, [broker], "warm", LARGE)
 
 
-def measure_all(bench: Bench) -> None:
+def measure_all(context: RunContext) -> None:
     """Every table."""
-    rest_mb = [private_bytes(broker.pid) / MB for broker in bench.brokers]
-    for broker in bench.brokers:
-        warm_up(bench, broker)
-    measure_singles(bench)
-    measure_flow(bench, secure=False)
-    measure_latency(bench)
-    measure_flow(bench, secure=True)
-    measure_rest(bench, rest_mb)
+    rest_mb = [private_bytes(broker.pid) / MB for broker in context.brokers]
+    for broker in context.brokers:
+        warm_up(context, broker)
+    measure_singles(context)
+    measure_flow(context, secure=False)
+    measure_latency(context)
+    measure_flow(context, secure=True)
+    measure_rest(context, rest_mb)
 
 
 def main() -> None:
@@ -292,7 +301,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=1.5)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="one short round, to see that everything works")
+    parser.add_argument("--quick", action="store_true", help="one short round, to check that everything works")
     options = parser.parse_args()
     seconds, rounds = (0.5, 1) if options.quick else (options.seconds, options.rounds)
     reason = apache_kafka.missing()
@@ -307,8 +316,8 @@ def main() -> None:
         brokers = [stack.enter_context(hubmere(folder, durability)) for durability in ("os", "fsync")]
         if reason is None:
             brokers.append(stack.enter_context(peer(folder)))
-        bench = Bench(raw=raw, rdkafka=rdkafka, brokers=brokers, seconds=seconds, rounds=rounds, folder=folder)
-        measure_all(bench)
+        context = RunContext(raw=raw, rdkafka=rdkafka, brokers=brokers, seconds=seconds, rounds=rounds, folder=folder)
+        measure_all(context)
     print(f"load average after: {load_average():.1f}")
 
 

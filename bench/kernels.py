@@ -1,9 +1,9 @@
-"""What the inner loops cost per event, interpreted and compiled, best of several interleaved rounds.
+"""Cost per event of the inner loops, interpreted and compiled; the best of several interleaved rounds.
 
     python bench/kernels.py [--events 1000] [--rounds 9]
 
 `split` turns an AMQP batch message into a record batch, `singles` a run of single messages, `emit` a record batch into
-AMQP messages, and `frame` those into transfers. Read the ratios; absolute numbers depend on the machine.
+AMQP messages, and `frame` those into transfers. Compare the ratios; absolute numbers depend on the machine.
 """
 
 import argparse
@@ -122,10 +122,10 @@ def best_us(work: Work, variants: list[ModuleType], rounds: int, events: int) ->
     """Microseconds per event of each variant, interleaved, the best round of each."""
     best = [float("inf")] * len(variants)
     for _ in range(rounds):
-        for place, variant in enumerate(variants):
+        for index, variant in enumerate(variants):
             begin = time.perf_counter()
             work(variant)
-            best[place] = min(best[place], time.perf_counter() - begin)
+            best[index] = min(best[index], time.perf_counter() - begin)
     return [seconds / events * 1e6 for seconds in best]
 
 

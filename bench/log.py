@@ -1,7 +1,7 @@
 """The log compared with the disk: appends and reads, and system calls with the same bytes, in turns in the same run.
 
-`python -m bench.log` prints one table per question. Ratios matter, not absolute numbers: each row was measured beside
-its own limit. The last table is the basis for how the group commit flushes many files.
+`python -m bench.log` prints two tables. Compare the ratios, not absolute numbers: each row is measured in turns with
+its own baseline. The last table is the reason why the group commit flushes many files in threads.
 """
 
 import ctypes
@@ -39,8 +39,8 @@ def a_batch(size_bytes: int, count: int) -> bytearray:
     return batch
 
 
-class Bench:
-    """One engine, its owner's turns, and a folder for raw files beside it."""
+class EngineHarness:
+    """One log engine, and the queue of calls that its owner's thread runs."""
 
     def __init__(self, folder: Path, durability: Durability) -> None:
         self.turns: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -52,18 +52,18 @@ class Bench:
             self.turns.get()()
 
 
-def append_groups(bench: Bench) -> float:
+def append_groups(harness: EngineHarness) -> float:
     """Megabytes per second of 1 MB groups, each acknowledged before the next is sent."""
     batches = [a_batch(MEGABYTE, 1024) for _ in range(GROUPS)]
     begin = time.perf_counter()
     for batch in batches:
-        receipt = bench.log.append(batch, 1_000)
-        bench.until(lambda receipt=receipt: receipt.is_done)  # type: ignore[misc]
+        receipt = harness.log.append(batch, 1_000)
+        harness.until(lambda receipt=receipt: receipt.is_done)  # type: ignore[misc]
     return GROUPS / (time.perf_counter() - begin)
 
 
 def write_raw(folder: Path, number: int, *, sync: bool) -> float:
-    """The same bytes with `os.write` and, if asked, `fdatasync`."""
+    """Write the same bytes with `os.write`, and with `fdatasync` if `sync`."""
     groups = [bytes(a_batch(MEGABYTE, 1024)) for _ in range(GROUPS)]
     fd = os.open(folder / f"raw-{number}", os.O_RDWR | os.O_CREAT | os.O_APPEND)
     begin = time.perf_counter()
@@ -76,18 +76,18 @@ def write_raw(folder: Path, number: int, *, sync: bool) -> float:
     return GROUPS / took
 
 
-def read_log(bench: Bench) -> float:
+def read_log(harness: EngineHarness) -> float:
     """Megabytes per second of reading closed batches back, 1 MB at a time."""
-    sequence, size = bench.log.state.log_start, 0
+    sequence, size = harness.log.state.log_start, 0
     begin = time.perf_counter()
-    while (chunk := bench.log.read(sequence, MEGABYTE)) is not None:
+    while (chunk := harness.log.read(sequence, MEGABYTE)) is not None:
         size += len(chunk.data)
         sequence = chunk.next_sequence
     return size / MEGABYTE / (time.perf_counter() - begin)
 
 
 def read_raw(path: Path) -> float:
-    """The same with `os.pread` from one file."""
+    """Read one file with `os.pread`, for comparison."""
     fd, at = os.open(path, os.O_RDONLY), 0
     begin = time.perf_counter()
     while data := os.pread(fd, MEGABYTE, at):
@@ -97,8 +97,8 @@ def read_raw(path: Path) -> float:
     return at / MEGABYTE / took
 
 
-def append_small(bench: Bench) -> float:
-    """Batches of one 100-byte event per second, a hundred in flight."""
+def append_small(harness: EngineHarness) -> float:
+    """Appends per second of batches with one event of 100 bytes, with 100 in flight."""
     batches = [a_batch(HEADER_BYTES + 110, 1) for _ in range(SMALL_APPENDS)]
     left = SMALL_APPENDS
 
@@ -106,17 +106,17 @@ def append_small(bench: Bench) -> float:
         nonlocal left
         left -= 1
         if batches:
-            bench.log.append(batches.pop(), 1_000, acknowledged)
+            harness.log.append(batches.pop(), 1_000, acknowledged)
 
     begin = time.perf_counter()
     for _ in range(IN_FLIGHT):
-        bench.log.append(batches.pop(), 1_000, acknowledged)
-    bench.until(lambda: left == 0)
+        harness.log.append(batches.pop(), 1_000, acknowledged)
+    harness.until(lambda: left == 0)
     return SMALL_APPENDS / (time.perf_counter() - begin)
 
 
 def append_cost() -> float:
-    """Microseconds of our own code per small append, the system's write left out."""
+    """Microseconds of our own code per small append, without the system call that writes."""
 
     class NoWrite(Files):
         write = staticmethod(len_of)
@@ -138,12 +138,12 @@ def append_cost() -> float:
 
 
 def len_of(_fd: int, data: bytes | bytearray | memoryview) -> int:
-    """A write without cost."""
+    """Replaces `os.write` by a call that does nothing."""
     return len(data)
 
 
 def flush_ways(folder: Path, count: int) -> dict[str, float]:
-    """Median milliseconds to make one 16 KB append to each of `count` files durable, three ways."""
+    """Median milliseconds to flush one 16 KB append to each of `count` files, with three methods."""
     fds = [os.open(folder / f"sync-{number}", os.O_RDWR | os.O_CREAT | os.O_APPEND) for number in range(count)]
     syncfs = ctypes.CDLL(None).syncfs
     with ThreadPoolExecutor(8) as threads:
@@ -166,21 +166,21 @@ def flush_ways(folder: Path, count: int) -> dict[str, float]:
 
 
 def compare_appends(folder: Path, durability: Durability) -> None:
-    """Take turns between the log and raw calls, then read both back."""
-    bench = Bench(folder, durability)
+    """Measure appends to the log and raw writes in turns, then read both back."""
+    harness = EngineHarness(folder, durability)
     logs, raws = [], []
     for number in range(ROUNDS):
-        logs.append(append_groups(bench))
+        logs.append(append_groups(harness))
         raws.append(write_raw(folder, number, sync=durability == "fsync"))
     _row(f"append 1 MB groups, {durability}", statistics.median(logs), statistics.median(raws), "MB/s")
-    reads = [(read_log(bench), read_raw(folder / f"raw-{number}")) for number in range(ROUNDS)]
+    reads = [(read_log(harness), read_raw(folder / f"raw-{number}")) for number in range(ROUNDS)]
     _row("read back, 1 MB", statistics.median(r[0] for r in reads), statistics.median(r[1] for r in reads), "MB/s")
-    rate = max(append_small(bench) for _ in range(3))
+    rate = max(append_small(harness) for _ in range(3))
     print(f"  {'append of one event, 100 in flight, ' + durability:<44} {rate:>10,.0f} /s")
-    bench.engine.close()
-    cold = LocalEngine(folder, post=bench.turns.put)
-    bench.log = cold.open_now(log_id("bench", 0), LogConfig())
-    print(f"  {'read back after a restart, checksums checked':<44} {read_log(bench):>10,.0f} MB/s")
+    harness.engine.close()
+    cold = LocalEngine(folder, post=harness.turns.put)
+    harness.log = cold.open_now(log_id("bench", 0), LogConfig())
+    print(f"  {'read back after a restart, checksums checked':<44} {read_log(harness):>10,.0f} MB/s")
     cold.close()
 
 
@@ -189,7 +189,7 @@ def _row(name: str, ours: float, raw: float, unit: str) -> None:
 
 
 def main() -> None:
-    """Everything, in under a minute; the data is removed again."""
+    """Measure everything in less than a minute; the data is deleted afterwards."""
     base = Path(sys.argv[1]) if len(sys.argv) > 1 else None
     print(
         f"log append and read ({GROUPS} x 1 MB of 1 KB events, median of {ROUNDS} rounds taking turns with raw calls)"

@@ -4,7 +4,7 @@
 
 Each row names the durability of an acknowledged event: in the page cache of one machine, or flushed to its disk. Peers
 that are not on the machine are left out and named: Apache Kafka (`make kafka-jars`), RabbitMQ (Debian's package) and
-NATS (`python -m bench.load.nats`). Nobody but Hubmere signs its clients in. NATS is driven by a client in Python.
+NATS (`python -m bench.load.nats`). Only Hubmere authenticates its clients. The client of NATS is Python.
 """
 
 import argparse
@@ -29,7 +29,7 @@ SIZES = (100, 1024)
 IN_FLIGHT = 100
 PAGE_CACHE, FLUSHED = "page cache", "flushed"
 
-# Publishes for a while; how many events were acknowledged, and in how many seconds.
+# Publishes for some seconds; returns the number of acknowledged events and the seconds.
 Publish = Callable[[int], tuple[int, float]]
 
 
@@ -44,18 +44,18 @@ class Contender:
     taken: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
 
     def measure(self, size_bytes: int) -> None:
-        """Publish for a while."""
+        """Publish for some seconds, and record rate and cost."""
         before = cpu_seconds(self.pid)
         count, seconds = self.publish(size_bytes)
         used = cpu_seconds(self.pid) - before
         self.taken.setdefault(size_bytes, []).append((count / seconds, used / max(count, 1) * 1e6))
 
 
-def by_kafka(tools: Tools, place: tuple[str, int], password: str | None) -> Publish:
+def by_kafka(tools: Tools, address: tuple[str, int], password: str | None) -> Publish:
     """Requests of one event, to one partition."""
 
     def publish(size_bytes: int) -> tuple[int, float]:
-        with RawProducer(place, password) as producer:
+        with RawProducer(address, password) as producer:
             run = producer.produce(
                 tools.kafka, HUB, batch_now(1, size_bytes), partitions=1, in_flight=IN_FLIGHT, seconds=tools.seconds
             )
@@ -89,12 +89,12 @@ def by_nats(tools: Tools, server: nats.Nats) -> Publish:
 
 
 def contenders(tools: Tools, stack: contextlib.ExitStack) -> list[Contender]:
-    """Everybody who can be had on this machine."""
+    """Every broker that is installed on this machine."""
     found = []
     for durability, safety in (("os", PAGE_CACHE), ("fsync", FLUSHED)):
         subject: Subject = stack.enter_context(a_node(tools, {HUB: 1}, durability))
-        pid, amqp = subject.node.pid, by_amqp(tools, subject.address, f"{HUB}/Partitions/0")
-        kafka = by_kafka(tools, subject.place, subject.password)
+        pid, amqp = subject.node.pid, by_amqp(tools, subject.amqp_address, f"{HUB}/Partitions/0")
+        kafka = by_kafka(tools, subject.kafka_address, subject.password)
         found.append(Contender(name=f"Hubmere, {durability}, Kafka", safety=safety, pid=pid, publish=kafka))
         found.append(Contender(name=f"Hubmere, {durability}, AMQP", safety=safety, pid=pid, publish=amqp))
     if reason := apache_kafka.missing():
@@ -108,7 +108,7 @@ def contenders(tools: Tools, stack: contextlib.ExitStack) -> list[Contender]:
         print(f"  without RabbitMQ: {reason}")
     else:
         rabbit = stack.enter_context(RabbitMq())
-        amqp = by_amqp(tools, rabbit.address, rabbitmq.address_of(rabbitmq.STREAM))
+        amqp = by_amqp(tools, rabbit.address, rabbit.address_of(rabbitmq.STREAM))
         name = f"RabbitMQ {rabbit.version} stream, AMQP 1.0"
         found.append(Contender(name=name, safety=PAGE_CACHE, pid=rabbit.pid, publish=amqp))
     if reason := nats.missing():
@@ -122,7 +122,7 @@ def contenders(tools: Tools, stack: contextlib.ExitStack) -> list[Contender]:
 
 
 def show(found: list[Contender]) -> None:
-    """One row for each contender, with its ratio to the first that is as safe."""
+    """One row for each contender, with its ratio to the first one with the same durability."""
     print(
         f"  {'':<36}{'acknowledged is':<18}" + "".join(f"{f'{size} B, events/s':>22}{'µs each':>10}" for size in SIZES)
     )
@@ -151,7 +151,7 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-peers-")))
         tools = Tools(kafka=kafka, amqp=amqp, folder=folder, seconds=options.seconds)
         found = contenders(tools, stack)
-        # The first round is not counted: a virtual machine of Java gets faster while it is used.
+        # The first round is not counted: a JVM gets faster while it runs.
         for number in range(options.rounds + 1):
             for each in found:
                 for size in SIZES:

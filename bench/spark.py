@@ -1,17 +1,18 @@
-"""The rate of the Spark source, compared with the ceiling of Spark, Parquet and Spark's own Kafka source.
+"""The rates of the Spark source and sink, compared with the ceiling of Spark, Parquet and Spark's own Kafka source.
 
-    python -m bench.spark [--events 1000000] [--rounds 3]
+    python -m bench.spark [--events 1000000] [--rounds 3] [--only "1 KB"]
 
-One node on this machine's disk, `local[2]`, a sink that throws rows away, all nine columns. `ceiling` is a source that
-yields Arrow batches which were made before: what the way from Python into Spark costs without any reading. `parquet` is
-Spark's own reader on the same rows, `kafka` its Kafka source on the first events of the same hub, where
-`make kafka-jars` could fetch it. `decode` is the decoder alone, on one core.
+The node uses this machine's disk; Spark runs as `local[2]`, reads all nine columns and discards the rows. `ceiling` is
+a source that yields prepared Arrow batches: the cost of the transfer from Python to Spark without any reading.
+`parquet` is Spark's own reader of the same rows, `kafka` its Kafka source on the first events of the same hub, if `make
+kafka-jars` has installed it. `decode` is the decoder alone, on one core. `sink` writes the same rows, which Spark keeps
+in memory, to another hub, and waits until they are on disk.
 
-Every way reads all events, and next to nothing in a job that has one task: the first gives the rate as a user sees it,
-the second what it costs to plan and to start anything; `net` is the rate without that. Rounds are interleaved and the
-best is kept; the first warms up, since what Spark's JVM has not compiled yet takes several times as long. Processor
-time is that of Spark, of its Python workers and of the node, and holds better on a machine that others use too. Read
-the ratios.
+Every method reads all events, and then one event in a job with one task: the first job shows the rate as a user sees
+it, the second the fixed cost of planning and starting a job; `net` is the rate without the fixed cost. Rounds are
+interleaved; the best one is shown, and the ratios are the median of the ratios of each round. The first round is a
+warm-up, since code that Spark's JVM has not compiled yet takes several times as long. CPU time includes Spark, its
+Python workers and the node, and depends less on other load. Compare the ratios.
 """
 
 import argparse
@@ -38,23 +39,25 @@ from hubmere.client.producer import HubProducer, producer_id_of
 from hubmere.pipeline.decode import decode
 from hubmere.pipeline.ranges import settle
 from hubmere.pipeline.source import COLUMNS
+from hubmere.pipeline.worker_files import enlarge_output
 from hubmere.records.records import Record, encode_batch
 from hubmere.settings import HubSetting
 from hubmere.testing import Node
 from hubmere.translate.columns import record_of
 
 HUB = "events"
+RESULT_HUB = "results"
 PARTITIONS = 4
 EVENTS_PER_BATCH = 150
 POOL_BYTES = 8 * 1024 * 1024
 SMALL_TRIGGER_EVENTS = 400
 SMALL_TRIGGERS = 20
 TASKS = 8
-# Spark's Kafka source takes long enough with these.
+# Spark's Kafka source reads only so many events, because it is slower.
 KAFKA_EVENTS = 200_000
 IDLE_TRIGGERS = 20
 TRIGGER_SECONDS = 240
-# Spark's Kafka source, which is not among the jars of PySpark.
+# Spark's Kafka source; PySpark does not contain its jars.
 KAFKA_JARS = Path(__file__).parents[1] / ".cache" / "kafka" / "spark"
 _TICKS = os.sysconf("SC_CLK_TCK")
 START = json.dumps({"offset": "-1", "seqNo": -1, "enqueuedTime": None, "isInclusive": True})
@@ -110,8 +113,9 @@ class CeilingReader(DataSourceReader):
         return [InputPartition(number) for number in range(min(TASKS, self._events))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # As the source does: without it the ceiling would be a wait for the garbage collector.
+        # The source does the same: without it the garbage collector would take most of the time.
         settle()
+        enlarge_output()
         batch = next(iter(pa.ipc.open_stream(Path(self._path).read_bytes())))
         left = self._events // min(TASKS, self._events)
         while left > 0:
@@ -120,7 +124,7 @@ class CeilingReader(DataSourceReader):
 
 
 def readings() -> bytes:
-    """Text as devices send it: names that come again and numbers that do not, so that it can be shrunk by half."""
+    """Text as devices send it: repeated names and different numbers, which compress to about half."""
     chance = Random(7)
     text = bytearray()
     while len(text) < POOL_BYTES:
@@ -143,14 +147,14 @@ def fill(client: Client, hub: str, shape: Shape, events: int) -> None:
 
 
 class Cost(NamedTuple):
-    """What a piece of work took, in seconds."""
+    """Elapsed time and CPU time of a piece of work, in seconds."""
 
     elapsed: float
     processor: float
 
 
 def processor_ticks() -> dict[int, int]:
-    """What this process and each one below it have used so far: Spark, its workers, the node."""
+    """CPU time so far of this process and its descendants: Spark, its workers and the node."""
     parents: dict[int, int] = {}
     used: dict[int, int] = {}
     for folder in Path("/proc").glob("[0-9]*"):
@@ -169,7 +173,7 @@ def measured(work: Callable[[], object]) -> Cost:
     before, began = processor_ticks(), time.perf_counter()
     work()
     elapsed = time.perf_counter() - began
-    # Spark ends workers that had nothing to do for a minute: what those used before must not be taken off.
+    # Spark ends workers that were idle for a minute: the CPU time of ended workers must not be subtracted.
     ticks = sum(used - before.get(pid, 0) for pid, used in processor_ticks().items())
     return Cost(elapsed, ticks / _TICKS)
 
@@ -182,43 +186,63 @@ def decode_all(fetched: list[tuple[int, Fetched]]) -> None:
 
 
 def drain(rows: DataFrame) -> None:
-    """Read everything and throw it away."""
+    """Read all rows and discard them."""
     rows.write.format("noop").mode("overwrite").save()
 
 
+def write(rows: DataFrame, conf: dict[str, str]) -> None:
+    """Write all rows to a hub."""
+    rows.write.format("eventhubs").options(**conf).mode("append").save()
+
+
 @dataclass(frozen=True)
-class Way:
-    """One way to read: so many events, and next to nothing."""
+class ReadMethod:
+    """One method to read or to write: a job for all events, and a job for one event."""
 
     events: int
     everything: Callable[[], object]
     little: Callable[[], object] = lambda: None
 
 
-class Found(NamedTuple):
-    """What a way has cost at best, for each event and for a job that has hardly any."""
+class MethodCosts(NamedTuple):
+    """Costs of a method in each round: of a job with all events, and of a job with one event."""
 
-    seconds: float
-    net_seconds: float
-    processor: float
-    fixed_seconds: float
+    events: int
+    everything: list[Cost]
+    little: list[Cost]
+
+    @property
+    def seconds(self) -> list[float]:
+        """Seconds for an event, of each round."""
+        return [cost.elapsed / self.events for cost in self.everything]
+
+    @property
+    def net_seconds(self) -> list[float]:
+        """The same without the fixed cost of a job."""
+        fixed = min(cost.elapsed for cost in self.little)
+        return [(cost.elapsed - fixed) / self.events for cost in self.everything]
+
+    @property
+    def processor(self) -> list[float]:
+        """CPU seconds for an event, of each round."""
+        return [cost.processor / self.events for cost in self.everything]
 
 
-def best(rounds: int, ways: dict[str, Way]) -> dict[str, Found]:
-    """The least of each, interleaved; the first round warms up."""
-    found: dict[str, list[tuple[Cost, Cost]]] = {name: [] for name in ways}
-    for _ in range(rounds + 1):
-        for name, way in ways.items():
-            found[name].append((measured(way.everything), measured(way.little)))
-    return {name: the_least(costs[1:], ways[name].events) for name, costs in found.items()}
+def rounds_of(rounds: int, methods: dict[str, ReadMethod]) -> dict[str, MethodCosts]:
+    """The costs of each method; rounds are interleaved, and the first one is a warm-up that does not count."""
+    found = {name: MethodCosts(method.events, [], []) for name, method in methods.items()}
+    for number in range(rounds + 1):
+        for name, method in methods.items():
+            everything, little = measured(method.everything), measured(method.little)
+            if number:
+                found[name].everything.append(everything)
+                found[name].little.append(little)
+    return found
 
 
-def the_least(costs: list[tuple[Cost, Cost]], events: int) -> Found:
-    """The least of each kind of cost."""
-    elapsed = min(everything.elapsed for everything, _ in costs)
-    fixed = min(little.elapsed for _, little in costs)
-    processor = min(everything.processor for everything, _ in costs)
-    return Found(elapsed / events, (elapsed - fixed) / events, processor / events, fixed)
+def median_ratio(others: Sequence[float], own: Sequence[float]) -> float:
+    """How many times as fast as another method, in the median of the rounds."""
+    return statistics.median(other / each for other, each in zip(others, own, strict=True))
 
 
 def kafka_rows(spark: SparkSession, node: Node, events: int) -> DataFrame:
@@ -238,51 +262,60 @@ def kafka_rows(spark: SparkSession, node: Node, events: int) -> DataFrame:
 
 
 def measure(spark: SparkSession, client: Client, node: Node, conf: dict[str, str], rounds: int, folder: Path) -> None:
-    """One kind of event, all ways."""
+    """Measure one kind of event with every method."""
     reader = HubReader(client, HUB)
     bounds = reader.bounds(range(PARTITIONS))
     events = sum(end - first for first, end in bounds.values())
     fetched = [(index, each) for index, (first, end) in bounds.items() for each in reader.read_range(index, first, end)]
     log_bytes = sum(len(each.data) for _, each in fetched)
-    ways = {"decode, one core": Way(events, lambda: decode_all(fetched))}
-    ways |= ways_of_spark(spark, conf, next(decode(fetched[0][1], 0, 0, 1 << 62)), events, folder)
+    methods = {"decode, one core": ReadMethod(events, lambda: decode_all(fetched))}
+    methods |= spark_methods(spark, conf, next(decode(fetched[0][1], 0, 0, 1 << 62)), events, folder)
     if any(KAFKA_JARS.glob("*.jar")):
         some = min(events, KAFKA_EVENTS)
-        ways["kafka"] = Way(some, lambda: drain(kafka_rows(spark, node, some)))
-    show(best(rounds, ways), log_bytes / events)
+        methods["kafka"] = ReadMethod(some, lambda: drain(kafka_rows(spark, node, some)))
+    show(rounds_of(rounds, methods), log_bytes / events)
 
 
-def ways_of_spark(
+def spark_methods(
     spark: SparkSession, conf: dict[str, str], prebuilt: pa.RecordBatch, events: int, folder: Path
-) -> dict[str, Way]:
+) -> dict[str, ReadMethod]:
     """The source, the ceiling with a prepared batch, and Parquet with the rows of the source."""
-    hub = spark.read.format("eventhubs").options(**conf)
+    hub = spark.read.format("eventhubs").options(**conf, **{"eventhubs.name": HUB})
     source, few = hub.load(), hub.option("eventhubs.endingPosition", SECOND).load()
     stream, parquet, little = (str(folder / name) for name in ("batch.arrow", "all.parquet", "few.parquet"))
     with pa.OSFile(stream, "wb") as sink, pa.ipc.new_stream(sink, prebuilt.schema) as writer:
         writer.write_batch(prebuilt)
     source.write.parquet(parquet)
+    rows = source.select("body", "partitionKey", "properties").persist()
+    rows.count()
+    results = conf | {"eventhubs.name": RESULT_HUB}
     few.coalesce(1).write.parquet(little)
     ceiling = spark.read.format("ceiling").option("path", stream)
     most, one = ceiling.option("events", str(events)).load(), ceiling.option("events", "1").load()
     return {
-        "source": Way(events, lambda: drain(source), lambda: drain(few)),
-        "ceiling": Way(events, lambda: drain(most), lambda: drain(one)),
-        "parquet": Way(events, lambda: drain(spark.read.parquet(parquet)), lambda: drain(spark.read.parquet(little))),
+        "source": ReadMethod(events, lambda: drain(source), lambda: drain(few)),
+        "ceiling": ReadMethod(events, lambda: drain(most), lambda: drain(one)),
+        "parquet": ReadMethod(
+            events, lambda: drain(spark.read.parquet(parquet)), lambda: drain(spark.read.parquet(little))
+        ),
+        "sink": ReadMethod(events, lambda: write(rows, results), lambda: write(rows.limit(1), results)),
     }
 
 
-def show(found: dict[str, Found], event_bytes: float) -> None:
-    """A line for each: the rate, the ratio to the others, gross and net, the CPU time, the fixed cost."""
+def show(found: dict[str, MethodCosts], event_bytes: float) -> None:
+    """Print a line for each method: rate, ratios to the others (gross and net), CPU time and fixed cost."""
     for name, each in found.items():
         ratios = "  ".join(
-            f"{found[other].seconds / each.seconds:5.2f} ({found[other].net_seconds / each.net_seconds:4.2f} net, "
-            f"{found[other].processor / each.processor:4.2f} processor) of {other}"
-            for other in ("ceiling", "parquet")
+            f"{median_ratio(other.seconds, each.seconds):5.2f} "
+            f"({median_ratio(other.net_seconds, each.net_seconds):4.2f} net, "
+            f"{median_ratio(other.processor, each.processor):4.2f} processor) of {beside}"
+            for beside, other in found.items()
+            if beside in ("source", "ceiling", "parquet") and beside != name
         )
+        seconds, fixed = min(each.seconds), min(cost.elapsed for cost in each.little)
         print(
-            f"  {name:<18} {1 / each.seconds / 1e6:5.2f} M rows/s {event_bytes / each.seconds / 1e6:6.0f} MB/s "
-            f"{each.processor * 1e6:6.2f} µs/row, fixed {each.fixed_seconds * 1e3:4.0f} ms; {ratios}",
+            f"  {name:<18} {1 / seconds / 1e6:5.2f} M rows/s {event_bytes / seconds / 1e6:6.0f} MB/s "
+            f"{min(each.processor) * 1e6:6.2f} µs/row, fixed {fixed * 1e3:4.0f} ms; {ratios}",
             flush=True,
         )
 
@@ -304,7 +337,7 @@ def triggers(rows: DataFrame, checkpoint: Path, count: int, *, with_rows: bool) 
 
 
 def measure_triggers(spark: SparkSession, conf: dict[str, str], folder: Path) -> None:
-    """What a micro-batch costs: of few events, of as many rows made by Spark itself, and of nothing."""
+    """Print the time of a micro-batch: with few events, with as many rows made by Spark itself, and without events."""
     hub = spark.readStream.format("eventhubs")
     small = hub.options(**conf).option("eventhubs.maxEventsPerTrigger", str(SMALL_TRIGGER_EVENTS)).load()
     own = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", str(SMALL_TRIGGER_EVENTS)).load()
@@ -320,7 +353,7 @@ def measure_triggers(spark: SparkSession, conf: dict[str, str], folder: Path) ->
 @contextmanager
 def a_filled_node(shape: Shape, events: int) -> Iterator[tuple[Node, Client]]:
     """A node with a hub full of events, and a client of it."""
-    with Node(hubs=[HubSetting(name=HUB, partition_count=PARTITIONS)]) as node:
+    with Node(hubs=[HubSetting(name=name, partition_count=PARTITIONS) for name in (HUB, RESULT_HUB)]) as node:
         host, _, port = node.kafka.rpartition(":")
         address = KafkaAddress(host=host, port=int(port), is_secure=False)
         account = Account(address=address, connection_string=node.connection_string, client_id="hubmere-bench")
@@ -355,22 +388,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="", help="kinds of events whose names contain this")
     arguments = parser.parse_args()
     spark = session()
-    for shape in SHAPES:
+    shapes = [shape for shape in SHAPES if arguments.only in shape.name]
+    for shape in shapes:
         events = arguments.events if shape.body_bytes < 1000 else arguments.events // 4
-        # A node for each, so that the disk holds one shape at a time.
+        # Each shape has its own node, so that the disk holds one shape at a time.
         with a_filled_node(shape, events) as (node, client), tempfile.TemporaryDirectory() as folder:
             conf = {
-                "eventhubs.connectionString": f"{node.connection_string};EntityPath={HUB}",
+                "eventhubs.connectionString": node.connection_string,
                 "eventhubs.endpoint": node.kafka,
                 "eventhubs.tls": "false",
                 "eventhubs.startingPosition": START,
             }
             print(shape.name, flush=True)
             measure(spark, client, node, conf, arguments.rounds, Path(folder))
-            if shape is SHAPES[-1]:
-                measure_triggers(spark, conf, Path(folder))
+            if shape is SHAPES[-1] and not arguments.only:
+                measure_triggers(spark, conf | {"eventhubs.name": HUB}, Path(folder))
     spark.stop()
 
 

@@ -1,4 +1,4 @@
-"""Size of events, and which threads of a node the work is on."""
+"""The cost by size of an event, and how much each thread of a node works."""
 
 import os
 from dataclasses import replace
@@ -15,12 +15,12 @@ _WARM_UP_S = 0.2
 # The largest size of a frame's header.
 _FRAME_HEAD_BYTES = 100
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-# Load of the second core: name, events in a batch, their size, requests in flight.
+# Loads for the measurement of threads: name, events in a batch, their size, requests in flight.
 _LOADS = (("batches of 900 KB", 900, 1_000, 4), ("batches of 16 KB", 16, 1_000, 16), ("single events", 1, 100, 64))
 
 
 def sizes(tools: Tools) -> list[Curve]:
-    """Single events of growing size, in by Kafka and AMQP, out by AMQP."""
+    """Single events of growing size, published over Kafka and AMQP, received over AMQP."""
     curve = Curve(
         slug="event-size",
         has_log_y=True,
@@ -44,20 +44,20 @@ def sizes(tools: Tools) -> list[Curve]:
 
 
 def _add(curve: Curve, name: str, size: int, subject: Subject, work: "partial[int]") -> int:
-    """Measure one point; how many events it took."""
+    """Measure one point; returns the number of its events."""
     cpu_s, _, count = subject.cost_of(work)
     curve.add(name, size, cpu_s / max(count, 1) * 1e6)
     return count
 
 
 def _kafka_in(tools: Tools, subject: Subject, size: int, in_flight: int) -> int:
-    with RawProducer(subject.place, subject.password) as producer:
+    with RawProducer(subject.kafka_address, subject.password) as producer:
         batch = batch_now(1, size)
         return producer.produce(tools.kafka, HUB, batch, partitions=1, in_flight=in_flight, seconds=tools.seconds).count
 
 
 def _amqp_in(tools: Tools, subject: Subject, size: int, in_flight: int) -> int:
-    with Client(subject.address) as client:
+    with Client(subject.amqp_address) as client:
         link = client.sender(f"{HUB}/Partitions/1")
         return tools.amqp.send(
             client, link, event(size), batch=False, in_flight=in_flight, seconds=tools.seconds
@@ -65,7 +65,7 @@ def _amqp_in(tools: Tools, subject: Subject, size: int, in_flight: int) -> int:
 
 
 def _amqp_out(tools: Tools, subject: Subject, size: int, stored: int) -> int:
-    with Client(subject.address) as client:
+    with Client(subject.amqp_address) as client:
         link = client.receiver(f"{HUB}/ConsumerGroups/$Default/Partitions/1", from_first())
         # The client counts frames, and a large event has several.
         frames = -(-size // (link.max_frame_size - _FRAME_HEAD_BYTES))
@@ -73,7 +73,7 @@ def _amqp_out(tools: Tools, subject: Subject, size: int, stored: int) -> int:
 
 
 def second_core(tools: Tools) -> list[Curve]:
-    """How much of a processor the loop's thread and the others take under full load."""
+    """How much of a CPU the thread of the event loop and the other threads use under full load."""
     curve = Curve(
         slug="second-core",
         title="Threads of a node under full load",
@@ -84,7 +84,7 @@ def second_core(tools: Tools) -> list[Curve]:
         with a_node(tools, {HUB: 4}, durability) as subject:
             for number, (name, count, size, in_flight) in enumerate(_LOADS, start=1):
                 batch = batch_now(count, size)
-                with RawProducer(subject.place, subject.password) as producer:
+                with RawProducer(subject.kafka_address, subject.password) as producer:
                     work = partial(producer.produce, tools.kafka, HUB, batch, partitions=4, in_flight=in_flight)
                     work(seconds=_WARM_UP_S)
                     before = _thread_seconds(subject.node.pid)
@@ -101,7 +101,7 @@ def second_core(tools: Tools) -> list[Curve]:
 
 
 def _thread_seconds(pid: int) -> dict[int, float]:
-    """Processor time of each thread; the loop has the number of the process."""
+    """CPU time of each thread; the thread of the event loop has the id of the process."""
     found = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:

@@ -20,7 +20,7 @@ from hubmere.testing import Node
 
 T = TypeVar("T")
 
-# Rates that are never reached here: the quotas are counted as for any customer, and refuse nothing.
+# These rates are never reached here: quotas are counted as for any customer, but refuse nothing.
 _ENDLESS = 10**13
 _RATES = ("ingress_bytes", "ingress_events", "egress_bytes", "egress_events")
 _SETTINGS: Mapping[str, str | int | float | bool | Path | list[str]] = {
@@ -42,7 +42,7 @@ class Tools:
 
 @dataclass(slots=True, kw_only=True)
 class Curve:
-    """One cost of a node over something that grows."""
+    """How one cost of a node depends on a growing quantity."""
 
     slug: str
     title: str
@@ -68,25 +68,25 @@ class Subject:
     node: Node
 
     @property
-    def place(self) -> tuple[str, int]:
-        """Where Kafka clients go."""
+    def kafka_address(self) -> tuple[str, int]:
+        """Host and port of the Kafka endpoint."""
         host, _, port = self.node.kafka.rpartition(":")
         return host, int(port)
 
     @property
     def password(self) -> str:
-        """What Kafka clients sign in with."""
+        """The password of Kafka clients: the connection string."""
         return self.node.emulator_connection_string
 
     @property
-    def address(self) -> Address:
-        """Where AMQP clients go."""
+    def amqp_address(self) -> Address:
+        """Address and credential for AMQP clients."""
         host, _, port = self.node.amqp.rpartition(":")
         key = self.node.emulator_connection_string.partition("SharedAccessKey=")[2].partition(";")[0]
         return Address(host=host, port=int(port), user=ROOT_RULE, password=key)
 
     def cost_of(self, work: Callable[[], T]) -> tuple[float, float, T]:
-        """Processor seconds of the node and seconds by the clock that a piece of work takes."""
+        """CPU seconds of the node and elapsed seconds of a piece of work, and its result."""
         before, began = cpu_seconds(self.node.pid), time.perf_counter()
         result = work()
         return cpu_seconds(self.node.pid) - before, time.perf_counter() - began, result
@@ -103,12 +103,12 @@ def a_node(tools: Tools, hubs: Mapping[str, int], durability: str = "os", **sett
         try:
             yield Subject(node)
         finally:
-            # The cost of a stop is measured elsewhere; the data folder is deleted anyway.
+            # The node is killed: the cost of a clean stop is measured elsewhere, and the data folder is deleted.
             node.kill()
 
 
 def batch_now(count: int, size_bytes: int) -> bytes:
-    """A batch of so many events of that size, stamped with the current time."""
+    """A batch of `count` events of `size_bytes`, with the current time."""
     return a_batch(count, size_bytes, int(time.time() * 1000))
 
 

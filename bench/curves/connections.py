@@ -1,4 +1,4 @@
-"""Connections: idle ones, consumers that wait, producers with one event in flight, and readers of one tail."""
+"""Costs by number of connections: idle, waiting consumers, producers with one event in flight, readers of one tail."""
 
 import time
 from functools import partial
@@ -15,7 +15,7 @@ PRODUCERS = (1, 10, 100, 500)
 READERS = (1, 10, 50, 200)
 _CONSUMER_PARTITIONS = 4
 _WARM_UP_S = 0.5
-# Events per second to all readers of one tail.
+# Published events per second, each of which goes to all readers of the partition.
 _FAN_OUT_RATE = 20
 
 
@@ -34,10 +34,12 @@ def idle(tools: Tools) -> list[Curve]:
         y_title="share of a processor, %",
     )
     with a_node(tools, {HUB: _CONSUMER_PARTITIONS}) as subject:
-        with connected(subject.place, subject.password, 20):
+        with connected(subject.kafka_address, subject.password, 20):
             for count in IDLE:
                 before = private_bytes(subject.node.pid)
-                cpu_s, _, crowd = subject.cost_of(partial(KafkaCrowd(subject.place, subject.password, count).__enter__))
+                cpu_s, _, crowd = subject.cost_of(
+                    partial(KafkaCrowd(subject.kafka_address, subject.password, count).__enter__)
+                )
                 memory.add("signed in", count, (private_bytes(subject.node.pid) - before) / 1024 / count)
                 memory.notes.append(f"{count:,} sign-ins: {cpu_s / count * 1e6:.0f} µs of the node each")
                 crowd.__exit__(None, None, None)
@@ -49,7 +51,7 @@ def idle(tools: Tools) -> list[Curve]:
 
 def _share_of_waiting(tools: Tools, subject: Subject, count: int) -> float:
     frame = fetch_frame(HUB, [(partition, 0) for partition in range(_CONSUMER_PARTITIONS)])
-    with connected(subject.place, subject.password, count) as crowd:
+    with connected(subject.kafka_address, subject.password, count) as crowd:
         for member in crowd.members:
             member.send(frame)
         crowd.run(1.0, lambda _member, _answer: frame)
@@ -85,7 +87,7 @@ def producers(tools: Tools) -> list[Curve]:
 
 
 def _kafka_producers(tools: Tools, subject: Subject, count: int) -> tuple[float, float, float]:
-    """Events per second, µs of the node for each, and the 99th percentile of waits in ms."""
+    """Events per second, µs of the node per event, and the 99th percentile of the latency in ms."""
     frame = produce_frame([(HUB, [0])], batch_now(1, 100))
     waits: list[float] = []
 
@@ -93,7 +95,7 @@ def _kafka_producers(tools: Tools, subject: Subject, count: int) -> tuple[float,
         waits.append(time.perf_counter() - member.sent_at)
         return frame
 
-    with connected(subject.place, subject.password, count) as crowd:
+    with connected(subject.kafka_address, subject.password, count) as crowd:
         for member in crowd.members:
             member.send(frame)
         crowd.run(_WARM_UP_S, on_answer)
@@ -103,7 +105,7 @@ def _kafka_producers(tools: Tools, subject: Subject, count: int) -> tuple[float,
 
 
 def _amqp_producers(tools: Tools, subject: Subject, count: int) -> tuple[float, float, float]:
-    with AmqpCrowd(subject.address, count) as crowd:
+    with AmqpCrowd(subject.amqp_address, count) as crowd:
         crowd.attach_senders(f"{HUB}/Partitions/0")
         crowd.send_singles(100, _WARM_UP_S)
         cpu_s, took_s, waits = subject.cost_of(lambda: crowd.send_singles(100, tools.seconds))
@@ -111,7 +113,7 @@ def _amqp_producers(tools: Tools, subject: Subject, count: int) -> tuple[float, 
 
 
 def fan_out(tools: Tools) -> list[Curve]:
-    """Readers of one tail: each event goes to all of them."""
+    """Readers at the end of one partition: each event is delivered to all of them."""
     cost = Curve(
         slug="fan-out",
         has_log_y=True,
@@ -138,8 +140,8 @@ def fan_out(tools: Tools) -> list[Curve]:
 def _kafka_readers(tools: Tools, subject: Subject, count: int) -> tuple[float, list[float]]:
     """Processor time of the node, and the delays of all deliveries."""
     with (
-        connected(subject.place, subject.password, count) as readers,
-        connected(subject.place, subject.password) as writer,
+        connected(subject.kafka_address, subject.password, count) as readers,
+        connected(subject.kafka_address, subject.password) as writer,
     ):
         [answer] = writer.ask_all([produce_frame([(HUB, [0])], batch_now(1, 100))])
         # The base offset of the answer is its position; the next event has the following number.
@@ -181,7 +183,7 @@ def _base_offset(answer: bytes) -> int:
 
 
 def _amqp_readers(tools: Tools, subject: Subject, count: int) -> tuple[float, list[float]]:
-    with AmqpCrowd(subject.address, count) as readers, AmqpCrowd(subject.address, 1) as writer:
+    with AmqpCrowd(subject.amqp_address, count) as readers, AmqpCrowd(subject.amqp_address, 1) as writer:
         readers.attach_receivers(f"{HUB}/ConsumerGroups/$Default/Partitions/0")
         writer.attach_senders(f"{HUB}/Partitions/0")
         delays: list[float] = []

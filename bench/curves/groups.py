@@ -25,7 +25,7 @@ _numbers = itertools.count()
 
 
 def groups(tools: Tools) -> list[Curve]:
-    """Processor time for each member that joins, and for each when one more joins."""
+    """CPU time per member when all members join, and when one more member joins."""
     curve = Curve(
         slug="groups",
         title="Kafka groups: joining and synchronizing",
@@ -34,12 +34,12 @@ def groups(tools: Tools) -> list[Curve]:
     )
     with a_node(tools, {HUB: 4}) as subject:
         for count in GROUPS:
-            with connected(subject.place, subject.password, count) as crowd:
+            with connected(subject.kafka_address, subject.password, count) as crowd:
                 names = [f"single-{next(_numbers)}" for _ in crowd.members]
                 cpu_s, _, _ = subject.cost_of(GroupRound(crowd, names).join)
             curve.add("groups of one", count, cpu_s / count * 1000)
         for count in MEMBERS:
-            with connected(subject.place, subject.password, count) as crowd:
+            with connected(subject.kafka_address, subject.password, count) as crowd:
                 joined = GroupRound(crowd, [f"large-{next(_numbers)}"] * count)
                 cpu_s, _, _ = subject.cost_of(joined.join)
                 curve.add("one group", count, cpu_s / count * 1000)
@@ -49,7 +49,7 @@ def groups(tools: Tools) -> list[Curve]:
 
 
 class GroupRound:
-    """The members of a crowd join the groups of these names, again and again."""
+    """Joins of Kafka groups: in each round every connection joins the group of its name."""
 
     def __init__(self, crowd: KafkaCrowd, names: Sequence[str]) -> None:
         self._crowd = crowd
@@ -57,7 +57,7 @@ class GroupRound:
         self._ids = [""] * len(names)
 
     def join(self) -> None:
-        """Every member joins and synchronizes; the leader of each group assigns nothing to everybody."""
+        """Every member joins and synchronizes; the leader of each group sends empty assignments."""
         answers = self._ask([self._join(number) for number in range(len(self._names))], _JOIN_VERSION)
         if any(answer.error_code == _MEMBER_ID_REQUIRED for answer in answers):
             self._ids = [answer.member_id for answer in answers]
@@ -75,7 +75,7 @@ class GroupRound:
             rebalance_timeout_ms=_SESSION_MS,
             member_id=self._ids[number],
             protocol_type="consumer",
-            # Different bytes in each round, so that a leader's join is a reason to rebalance.
+            # The metadata differs in each round, so that the join of a leader causes a rebalance.
             protocols=(JoinGroupProtocol(name="range", metadata=bytes(40) + next(_numbers).to_bytes(4, "big")),),
         )
 

@@ -1,4 +1,4 @@
-"""Partitions: how many are in use, how many exist, and what another client waits while many are used first."""
+"""Costs by number of partitions: those in use, those that exist, and the first use of many partitions."""
 
 import time
 from functools import partial
@@ -30,7 +30,7 @@ def in_use(tools: Tools) -> list[Curve]:
     for durability in ("os", "fsync"):
         with a_node(tools, {HUB: IN_USE[-1]}, durability) as subject:
             for count in IN_USE:
-                with RawProducer(subject.place, subject.password) as producer:
+                with RawProducer(subject.kafka_address, subject.password) as producer:
                     open_all(subject, HUB, count)
                     work = partial(producer.produce, tools.kafka, HUB, batch, partitions=count, in_flight=_IN_FLIGHT)
                     work(seconds=_WARM_UP_S)
@@ -40,13 +40,13 @@ def in_use(tools: Tools) -> list[Curve]:
 
 
 def open_all(subject: Subject, hub: str, count: int) -> None:
-    """Write one small event to each partition, so that each is open."""
-    with connected(subject.place, subject.password) as crowd:
+    """Write one small event to each partition, so that its log is open."""
+    with connected(subject.kafka_address, subject.password) as crowd:
         crowd.ask_all([produce_frame([(hub, range(count))], batch_now(1, 10))])
 
 
 def existing(tools: Tools) -> list[Curve]:
-    """Starts of a node with unused partitions."""
+    """Start time and memory of a node with unused partitions."""
     starts = Curve(
         slug="partitions-existing",
         title="Partitions that exist, unused",
@@ -98,10 +98,10 @@ def _stop_seconds(subject: Subject) -> str:
 
 
 def _longest_wait_ms(subject: Subject, count: int) -> float:
-    """Send the large request, and small ones of another client until it is answered."""
+    """Send one large request, and small requests of another client until the large one is answered."""
     with (
-        connected(subject.place, subject.password) as first,
-        connected(subject.place, subject.password) as other,
+        connected(subject.kafka_address, subject.password) as first,
+        connected(subject.kafka_address, subject.password) as other,
     ):
         frame = produce_frame([(HUB, range(count))], batch_now(1, 10))
         return longest_wait_ms(first, other, frame, produce_frame([(OTHER, [0])], batch_now(1, 10)))

@@ -42,7 +42,7 @@ def after_crash(tools: Tools) -> list[Curve]:
 def _fill(tools: Tools, subject: Subject, batch: bytes, count: int, *, in_flight: int) -> int:
     """Write at least so many batches."""
     stored, began = 0, time.perf_counter()
-    with RawProducer(subject.place, subject.password) as producer:
+    with RawProducer(subject.kafka_address, subject.password) as producer:
         while stored < count and time.perf_counter() - began < _MAX_FILL_S:
             done = producer.produce(tools.kafka, HUB, batch, partitions=1, in_flight=in_flight, seconds=0.1)
             stored += done.count
@@ -54,8 +54,8 @@ def _add(curve: Curve, x: float, subject: Subject) -> None:
     subject.node.start()
     small = produce_frame([(OTHER, [0])], batch_now(1, 10))
     with (
-        connected(subject.place, subject.password) as first,
-        connected(subject.place, subject.password) as other,
+        connected(subject.kafka_address, subject.password) as first,
+        connected(subject.kafka_address, subject.password) as other,
     ):
         began = time.perf_counter()
         wait_ms = longest_wait_ms(first, other, produce_frame([(HUB, [0])], batch_now(1, 10)), small)

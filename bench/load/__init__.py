@@ -1,1 +1,1 @@
-"""Common parts of the AMQP benchmarks: a raw client that is never the limit, other brokers, limits of the machine."""
+"""Common parts of the benchmarks: fast clients in C, other brokers, and limits of the machine."""

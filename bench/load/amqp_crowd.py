@@ -1,7 +1,7 @@
 """Many AMQP connections with a link each, in one thread.
 
-The engine of `wire.amqp` opens connections and links; then transfers are patched bytes, and of incoming frames only the
-type is read (AMQP 1.0, 2.3.1 and 2.8.14).
+The engine of `wire.amqp` opens connections and links. After that, transfers are prepared bytes in which the delivery id
+is replaced, and only the type of incoming frames is read (AMQP 1.0, 2.3.1 and 2.8.14).
 """
 
 import contextlib
@@ -48,7 +48,7 @@ class _Member:
         self.client.send(size + head_bytes[4:] + payload)
 
     def received_kinds(self) -> list[int]:
-        """The kinds of the frames that are whole now."""
+        """The kinds of the frames that have arrived completely."""
         self.buffer += self.client.receive(_RECEIVE_BYTES)
         kinds = []
         while len(self.buffer) >= 8:
@@ -112,7 +112,7 @@ class AmqpCrowd:
         return member
 
     def send_singles(self, size_bytes: int, seconds: float) -> list[float]:
-        """Each connection sends an event, waits until it is accepted, and sends the next; the waits in seconds."""
+        """Each connection sends an event whenever its last one was accepted; returns the waits in seconds."""
         payload, waits = event(size_bytes), list[float]()
         end = time.perf_counter() + seconds
         for member in self._members.values():
@@ -131,11 +131,11 @@ class AmqpCrowd:
         return waits
 
     def send_one(self, size_bytes: int) -> None:
-        """One event of the first connection; its acceptance is read with the next call of `send_singles`."""
+        """Send one event on the first connection; its disposition is read by the next call of `send_singles`."""
         next(iter(self._members.values())).send_transfer(event(size_bytes))
 
     def receive_one_each(self, due: float, delays: list[float]) -> None:
-        """Wait until each connection has received one event, and note the delays since it was due."""
+        """Wait until each connection has received one event, and record the delays since it was due."""
 
         def on_frame(_member: _Member, kind: int) -> bool:
             if kind != _TRANSFER:
@@ -146,7 +146,7 @@ class AmqpCrowd:
         self._run(on_frame)
 
     def _run(self, on_frame: Callable[[_Member, int], bool]) -> None:
-        """Read until every member is done, which is what `on_frame` says."""
+        """Read until `on_frame` has returned True for every member."""
         left, deadline = len(self._members), time.perf_counter() + _PATIENCE_S
         while left:
             ready = self._poll.poll(1.0)

@@ -1,7 +1,7 @@
 """Apache Kafka as a peer: one KRaft node with a heap of 1 GB, with and without TLS, from the jars of `make kafka-jars`.
 
-It has Kafka's own defaults: acknowledged events are in the page cache, as with `os` here. There is no authentication.
-The node has its own folder and ports, and ends with the `with` block.
+It runs with Kafka's own defaults: acknowledged events are in the page cache, as with `os` here. There is no
+authentication. The node has its own folder and ports, and ends with the `with` block.
 """
 
 import os
@@ -17,6 +17,7 @@ from bench.load.library import BenchFailed
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from hubmere.cli.cluster.free_ports import free_ports
 from hubmere.endpoints import certificates
 from hubmere.store.secrets import NodeSecrets, TlsFiles
 
@@ -44,7 +45,7 @@ class ApacheKafka:
 
 
 def missing() -> str | None:
-    """Why there is no Apache Kafka to compare with; None when there is one."""
+    """The reason why Apache Kafka cannot be measured, or None."""
     try:
         kafka_jars(Jars.KAFKA_4)
         java_tool("java")
@@ -56,7 +57,7 @@ def missing() -> str | None:
 @contextmanager
 def apache_kafka(folder: Path, topics: Sequence[str], partitions: int) -> Iterator[ApacheKafka]:
     """A node for the length of a `with` block, with these topics."""
-    serving, ruling, secure = apache.free_ports(3)
+    serving, ruling, secure = free_ports(3)
     files = NodeSecrets(folder / "tls").ensure_tls(("localhost", "127.0.0.1"), datetime.now(UTC), certificates)
     listeners = f"PLAINTEXT://127.0.0.1:{serving},SSL://127.0.0.1:{secure}"
     settings = {
@@ -99,6 +100,6 @@ def _key_store(folder: Path, files: TlsFiles) -> Path:
 
 
 def _age_seconds(pid: int) -> float:
-    """How long ago a process began."""
+    """Seconds since a process was started."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[_START_FIELD]) / _TICKS_PER_S

@@ -38,7 +38,7 @@ class Chart:
     x_title: str
     y_title: str
     lines: Sequence[Line]
-    # Values over several decades, on a logarithmic y axis.
+    # Whether the y axis is logarithmic, for values over several decades.
     has_log_y: bool = False
 
     def write(self, path: Path) -> None:
@@ -61,14 +61,14 @@ class Chart:
         ]
         ends: list[float] = []
         coloured = list(zip(shown, _COLOURS, strict=False))
-        # From the lowest label up, so that those that are moved up keep their order.
+        # Start with the lowest label, so that labels that are moved up keep their order.
         for line, colour in sorted(coloured, key=lambda each: each[0].points[-1][1]):
             parts += _drawn(line, colour, xs, scale, ends)
         return "\n".join((*parts, "</svg>", ""))
 
 
 class _Scale:
-    """Values to places on the y axis, and which values are marked."""
+    """Maps values to y coordinates, and chooses the values with grid lines."""
 
     def __init__(self, values: Sequence[float], *, is_log: bool) -> None:
         self._is_log = is_log

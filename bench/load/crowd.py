@@ -1,7 +1,7 @@
 """Memory of a node for many idle connections, and for many links on a few connections.
 
 The whole handshake of a connection is one block of bytes that never changes, so that opening thousands costs the client
-next to nothing (AMQP 1.0 lets a client go on before it is answered, 2.4.5 and 5.3.2).
+next to nothing (AMQP 1.0, 2.4.5 and 5.3.2, allows a client to continue before it is answered).
 """
 
 import contextlib
@@ -21,17 +21,17 @@ from hubmere.wire.amqp.codec.performatives import ROLE_SENDER, Attach, Begin, Op
 CONNECTIONS = 10_000
 LINKED_CONNECTIONS = 4
 FURTHER_LINKS = 1_000
-# Descriptors that a process needs for other things than these connections.
+# File descriptors that a process needs for other purposes than these connections.
 _SPARE_FILES = 500
 _FLOW = b"\x00\x53\x13"
 _ANSWER_SECONDS = 20.0
-# Connections that are on their way at the same time: fewer than wait in a listener's queue.
+# Connections that are opened at the same time: fewer than fit into the listener's backlog.
 _STRIDE = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
-    """What idle clients cost a node."""
+    """Memory that idle clients cost a node."""
 
     connections: int
     bytes_per_connection: float
@@ -42,7 +42,7 @@ def footprint(address: Address, pid: int, hub: str) -> Footprint:
     """Open idle connections with a session and a link each, then many more links on a few of them."""
     count = _allowed_connections()
     with contextlib.ExitStack() as stack:
-        # The first ones include the cost of shared objects.
+        # The first connections are not measured, because they include the cost of shared objects.
         first = [stack.enter_context(each) for each in _opened(address, hub, LINKED_CONNECTIONS)]
         base = private_bytes(pid)
         for each in _opened(address, hub, count):
@@ -60,7 +60,7 @@ def footprint(address: Address, pid: int, hub: str) -> Footprint:
 
 
 def _allowed_connections() -> int:
-    """As many as the limit on open files of a node allows, which it inherits."""
+    """As many as the limit on open files allows, which the node inherits from this process."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return CONNECTIONS if hard == resource.RLIM_INFINITY else min(CONNECTIONS, hard - _SPARE_FILES)
@@ -114,7 +114,7 @@ def _attach_more(made: socket.socket, hub: str, count: int) -> None:
 
 
 def _await_flows(made: socket.socket, count: int) -> None:
-    """Wait for the credit of a number of links: then they are attached."""
+    """Wait until a number of links have credit, which means that they are attached."""
     data = b""
     while data.count(_FLOW) < count:
         more = made.recv(1 << 16)

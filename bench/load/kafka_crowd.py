@@ -1,7 +1,7 @@
 """Many Kafka connections in one thread, each with one request in flight.
 
-Requests are encoded once by the engine of `wire.kafka` and sent as bytes; of the answers only the frames are counted,
-unless a curve wants to read them. The client is Python, so read the node's processor time, not the client's rates.
+Requests are encoded once by the engine of `wire.kafka` and sent as bytes. Answers are only counted, unless a curve
+decodes them. The client is Python, so compare the node's CPU time, not the client's rates.
 """
 
 import contextlib
@@ -22,14 +22,14 @@ from hubmere.wire.kafka.messages.sasl import SaslAuthenticateRequest, SaslHandsh
 
 _ANSWER_SECONDS: Final = 60.0
 _RECEIVE_BYTES: Final = 1 << 18
-# Connections that are on their way at the same time: fewer than wait in a listener's queue.
+# Connections that are opened at the same time: fewer than fit into the listener's backlog.
 _STRIDE: Final = 100
 PRODUCE_VERSION, FETCH_VERSION = 9, 11
 
 
 @dataclass(slots=True)
 class Member:
-    """One connection. `buffer` holds the part of an answer that is not whole yet."""
+    """One connection. `buffer` holds an answer that has not arrived completely."""
 
     number: int
     socket: socket.socket
@@ -44,7 +44,7 @@ class Member:
         self.socket.sendall(frame)
 
     def receive(self) -> list[bytes]:
-        """The answers that are whole now, without their length."""
+        """The answers that have arrived completely, without their length prefix."""
         data = self.socket.recv(_RECEIVE_BYTES)
         if not data:
             raise BenchFailed("the node closed a connection")
@@ -60,15 +60,15 @@ class Member:
         return frames
 
 
-# Called with a member and one of its answers; the next request of the member, or None.
+# Called with a member and one of its answers; returns the next request of the member, or None.
 OnAnswer = Callable[[Member, bytes], bytes | None]
 
 
 class KafkaCrowd:
     """Connections that have signed in, for the length of a `with` block."""
 
-    def __init__(self, place: tuple[str, int], password: str, count: int) -> None:
-        self._place = place
+    def __init__(self, address: tuple[str, int], password: str, count: int) -> None:
+        self._address = address
         self._sign_in = f"\0$ConnectionString\0{password}".encode()
         self._count = count
         self._poll = select.epoll()
@@ -94,7 +94,7 @@ class KafkaCrowd:
         self._poll.close()
 
     def _connect(self, number: int) -> Member:
-        made = socket.create_connection(self._place, _ANSWER_SECONDS)
+        made = socket.create_connection(self._address, _ANSWER_SECONDS)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         member = Member(number, made, ClientConnection(client_id="bench"))
         self.members.append(member)
@@ -103,7 +103,7 @@ class KafkaCrowd:
         return member
 
     def run(self, seconds: float, on_answer: OnAnswer, is_done: Callable[[], bool] = lambda: False) -> None:
-        """Answer each answer with the next request, for a while or until it is done."""
+        """Send the next request after each answer, for `seconds` or until `is_done`."""
         end = time.perf_counter() + seconds
         while not is_done() and (left := end - time.perf_counter()) > 0:
             for file, _ in self._poll.poll(left):
@@ -114,7 +114,7 @@ class KafkaCrowd:
                         member.send(frame)
 
     def ask_all(self, frames: Sequence[bytes]) -> list[bytes]:
-        """One request of every member, and the answers in the order of the members."""
+        """Send one request from every member; returns the answers in the order of the members."""
         answers: dict[int, bytes] = {}
 
         def keep(member: Member, answer: bytes) -> None:
@@ -157,7 +157,7 @@ def produce_frame(parts: Sequence[tuple[str, Iterable[int]]], batch: bytes) -> b
 
 
 def fetch_frame(topic: str, positions: Sequence[tuple[int, int]], *, max_wait_ms: int = 500) -> bytes:
-    """A request that reads these partitions from these offsets, and waits for an event."""
+    """A fetch request for these partitions and offsets that waits for an event."""
     parts = tuple(FetchPartition(index=index, fetch_offset=offset, max_bytes=1 << 20) for index, offset in positions)
     request = FetchRequest(
         max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 22, topics=(FetchTopic(name=topic, partitions=parts),)
@@ -166,7 +166,7 @@ def fetch_frame(topic: str, positions: Sequence[tuple[int, int]], *, max_wait_ms
 
 
 @contextlib.contextmanager
-def connected(place: tuple[str, int], password: str, count: int = 1) -> Iterator[KafkaCrowd]:
-    """A crowd, in one word."""
-    with KafkaCrowd(place, password, count) as crowd:
+def connected(address: tuple[str, int], password: str, count: int = 1) -> Iterator[KafkaCrowd]:
+    """A `KafkaCrowd` as a context manager."""
+    with KafkaCrowd(address, password, count) as crowd:
         yield crowd

@@ -1,5 +1,5 @@
-"""C code for a benchmark: compiled for a `with` block, called through `ctypes`. The client must never be the limit, so
-the inner loops of the clients are C. Without a compiler nothing is measured, and the benchmark says so.
+"""C code of a benchmark client: compiled at the start of a `with` block and called through `ctypes`. The client must
+never be the limit, so its inner loops are C. Without a compiler the benchmark reports that it cannot measure.
 """
 
 import ctypes
@@ -12,7 +12,7 @@ from typing import Self
 
 
 class BenchFailed(Exception):
-    """A measurement could not be taken; says why."""
+    """A measurement failed; the text is the reason."""
 
 
 class Library:

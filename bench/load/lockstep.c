@@ -1,8 +1,8 @@
-/* Many connections with one request in flight each: every answer is followed by the next request on its connection.
+/* Many connections with one request in flight each: after every answer the next request is sent on its connection.
  *
  * The caller has connected and signed in on every socket. A request is a copy of one template in which a number is
- * patched; an answer is a frame that begins with its length. Of Kafka's answers the error code is read, of AMQP's frames
- * the performative: a disposition that accepts is the answer, flows are passed over.
+ * replaced; an answer is a frame that begins with its length. Of Kafka's answers the error code is read, of AMQP's frames
+ * the performative: a disposition with the outcome accepted is the answer, flows are ignored.
  *
  * A run ends after a number of seconds and waits for the last answers. Results are 0, or one of the negative codes
  * below. Built as a shared library by lockstep.py.
@@ -23,7 +23,7 @@ enum { FLOW = 0x13, DISPOSITION = 0x15, ACCEPTED = 0x24 };
 
 #define INPUT_BYTES 4096
 #define EVENTS 512
-/* Silence of all peers after which a run has failed. */
+/* A run fails when no peer has sent anything for this long. */
 #define PATIENCE_MS 10000
 
 typedef struct {
@@ -75,7 +75,7 @@ static int send_request(Peer *peer, const Template *template, uint8_t *out) {
     return send(peer->fd, out, template->size, MSG_NOSIGNAL) == (ssize_t)template->size ? 0 : LOST;
 }
 
-/* 1 for the answer, 0 for a frame that is none, or a failure. */
+/* Returns 1 for an answer, 0 for another frame, or a negative code. */
 static int judge(const Template *template, const uint8_t *frame, size_t size) {
     if (template->protocol == ECHO) return 1;
     if (template->protocol == KAFKA) {
@@ -84,13 +84,13 @@ static int judge(const Template *template, const uint8_t *frame, size_t size) {
     }
     if (size < 12 || frame[9] != 0x53 || frame[10] == FLOW) return size == 8 || frame[10] == FLOW ? 0 : UNREADABLE;
     if (frame[10] != DISPOSITION) return LOST;
-    /* The outcome stands in the frame as a described list: its code is the only byte that is asked for. */
+    /* The outcome is a described list in the frame; only the byte of its code is read. */
     for (size_t at = 11; at + 2 < size; at++)
         if (frame[at] == 0 && frame[at + 1] == 0x53) return frame[at + 2] == ACCEPTED ? 1 : REFUSED;
     return UNREADABLE;
 }
 
-/* Reads what is there; 1 when the answer has come, 0 when not, or a failure. */
+/* Reads the available bytes; returns 1 when the answer is complete, 0 when not, or a negative code. */
 static int receive(Peer *peer, const Template *template) {
     ssize_t got = recv(peer->fd, peer->in + peer->filled, INPUT_BYTES - peer->filled, MSG_DONTWAIT);
     if (got <= 0) return got < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : LOST;
@@ -110,9 +110,9 @@ static int receive(Peer *peer, const Template *template) {
     return result;
 }
 
-/* Drives `count` sockets for `seconds`; `next_ids` are the numbers of their next requests, before and after. What an
- * answer took counts from its request, or from the time at `since_ns` if that is given: there another thread notes when
- * it has published the event for which the requests wait. */
+/* Drives `count` sockets for `seconds`; `next_ids` are the numbers of their next requests, before and after. The
+ * latency of an answer begins with its request, or at the time in `since_ns` if that is given: another thread writes
+ * there when it has published the event for which the requests wait. */
 int lockstep_run(const int *fds, uint32_t *next_ids, uint32_t count, const Template *template, double seconds,
                  const volatile uint64_t *since_ns, uint64_t *waits_ns, uint64_t max_waits, Outcome *outcome) {
     Peer *peers = calloc(count, sizeof(Peer));

@@ -1,6 +1,6 @@
-"""Many producers with one event in flight each: Kafka, AMQP, and an echo server as the floor; `lockstep.c` drives them.
+"""Many producers with one event in flight each, driven by `lockstep.c`: Kafka, AMQP, and an echo server as baseline.
 
-The sockets are connected and signed in here, one after the other, and then belong to the C code.
+Python connects and signs in the sockets, one after the other; then the C code uses them.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from hubmere.wire.kafka.messages.fetch import FetchPartition, FetchRequest, Fetc
 SOURCE: Final = Path(__file__).with_name("lockstep.c")
 KAFKA, AMQP, ECHO = range(3)
 _FETCH_VERSION: Final = 11
-# Stands for a number in a request: found again in the bytes, then patched.
+# Placeholder for a number in an encoded request; its position is found, and the number is replaced in each copy.
 _MARK: Final = 0x5152_5354
 _MAX_WAITS: Final = 1_000_000
 _FAILURES: Final = {
@@ -47,7 +47,7 @@ class _Outcome(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
-    """How many requests were answered in how long, and what each waited."""
+    """Number of answered requests, duration, and the latency of each request."""
 
     count: int
     seconds: float
@@ -62,7 +62,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crowd:
-    """Sockets that are ready to produce, and what each of them sends."""
+    """Sockets that are ready to produce, and the request that each of them sends."""
 
     fds: Sequence[int]
     next_ids: "ctypes.Array[ctypes.c_uint32]"
@@ -72,9 +72,9 @@ class Crowd:
     error_place: int = 0
 
     def run(self, library: Library, seconds: float, since_ns: "ctypes.c_uint64 | None" = None) -> Answers:
-        """Each connection sends its next request when the last one is answered.
+        """Run every connection: it sends its next request when the previous one is answered.
 
-        What an answer took counts from its request, or from the moment in `since_ns`, where a publisher notes it.
+        The latency of an answer begins with its request, or at the time in `since_ns`, which a publisher writes.
         """
         template = _Template(
             bytes=self.request,
@@ -108,13 +108,15 @@ class Crowd:
 
 
 @contextlib.contextmanager
-def kafka_crowd(place: tuple[str, int], password: str | None, topic: str, batch: bytes, count: int) -> Iterator[Crowd]:
+def kafka_crowd(
+    address: tuple[str, int], password: str | None, topic: str, batch: bytes, count: int
+) -> Iterator[Crowd]:
     """Producers of one batch to partition 0 of a topic."""
     template = raw_kafka.request_template(topic, batch, 1)
     request = bytearray(_bytes_of(template))
     request[template.partition_place : template.partition_place + 4] = bytes(4)
     with contextlib.ExitStack() as stack:
-        fds = [stack.enter_context(raw_kafka.RawProducer(place, password)).fileno for _ in range(count)]
+        fds = [stack.enter_context(raw_kafka.RawProducer(address, password)).fileno for _ in range(count)]
         yield Crowd(
             fds=fds,
             next_ids=(ctypes.c_uint32 * count)(),
@@ -127,7 +129,7 @@ def kafka_crowd(place: tuple[str, int], password: str | None, topic: str, batch:
 
 @contextlib.contextmanager
 def fetch_crowd(
-    place: tuple[str, int],
+    address: tuple[str, int],
     password: str | None,
     topic: str,
     partitions: int,
@@ -138,8 +140,8 @@ def fetch_crowd(
 ) -> Iterator[Crowd]:
     """Consumers without a session that wait for events of a topic.
 
-    Each answer moves them by one event of partition 0, beginning at `offset`; with None they stay at the beginning of
-    all partitions, where nothing comes.
+    Each answer moves them by one event of partition 0, starting at `offset`. With None they wait at the beginning of
+    all partitions, which are empty.
     """
     parts = tuple(
         FetchPartition(index=index, fetch_offset=0 if index or offset is None else _MARK, max_bytes=1 << 20)
@@ -157,17 +159,17 @@ def fetch_crowd(
     engine = ClientConnection(client_id="bench")
     engine.request(body, _FETCH_VERSION)
     request = b"".join(engine.data_to_send())
-    # The correlation id behind the frame's length, the API's key and its version; the lower half of the offset.
+    # Positions of the correlation id (after length, API key and version) and of the lower half of the offset.
     places = [8] if offset is None else [8, request.index(_MARK.to_bytes(8, "big")) + 4]
     with contextlib.ExitStack() as stack:
-        fds = [stack.enter_context(raw_kafka.RawProducer(place, password)).fileno for _ in range(count)]
+        fds = [stack.enter_context(raw_kafka.RawProducer(address, password)).fileno for _ in range(count)]
         next_ids = (ctypes.c_uint32 * count)(*[offset or 0] * count)
         yield Crowd(fds=fds, next_ids=next_ids, request=request, id_places=places, protocol=ECHO)
 
 
 @contextlib.contextmanager
 def amqp_crowd(address: raw_amqp.Address, target: str, event: bytes, count: int) -> Iterator[Crowd]:
-    """Senders of one event to an address, with one connection each."""
+    """AMQP senders of single events to an address, with one connection each."""
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(raw_amqp.Client(address)) for _ in range(count)]
         links = [client.sender(target) for client in clients]
@@ -182,6 +184,6 @@ def amqp_crowd(address: raw_amqp.Address, target: str, event: bytes, count: int)
 
 
 def _bytes_of(template: ctypes.Structure) -> bytes:
-    """The bytes of a template of other C code: its first two fields; `ctypes` itself reads them up to a zero only."""
+    """The bytes of a template of other C code, by its first two fields: `ctypes` would stop at the first zero byte."""
     address = ctypes.c_void_p.from_buffer(template).value
     return ctypes.string_at(address or 0, template.size)

@@ -1,4 +1,4 @@
-"""The limits of the machine, and the resources of a process: the baselines of the tables."""
+"""Limits of the machine, as baselines of the tables, and resources of a process."""
 
 import os
 import socket
@@ -14,7 +14,7 @@ _PRIVATE = "Private_"
 
 
 def raw_write_mb_per_s(folder: Path, block: bytes, *, seconds: float, sync: bool) -> float:
-    """Writing a block again and again to one file, each time made durable or not."""
+    """Megabytes per second when a block is written repeatedly to one file, with or without a flush after each write."""
     path = folder / "raw"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
     began, written = time.perf_counter(), 0
@@ -29,7 +29,7 @@ def raw_write_mb_per_s(folder: Path, block: bytes, *, seconds: float, sync: bool
 
 
 def fdatasync_p50_ms(folder: Path, *, count: int, interval_s: float) -> float:
-    """What it takes to make one small append durable, at the pace of the measurement that it is compared with."""
+    """Median time to flush one small append, at the rate of the measurement that it is compared with."""
     path = folder / "sync"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
     waits = []
@@ -45,7 +45,7 @@ def fdatasync_p50_ms(folder: Path, *, count: int, interval_s: float) -> float:
 
 
 def send_cost_s_per_gb(folder: Path, block_bytes: int, *, total_bytes: int) -> float:
-    """Processor time of the least that a broker does for a reader: read a file that is in memory and send it."""
+    """CPU time of the minimal work for a reader: read a file from the page cache and send it."""
     path = folder / "sent"
     path.write_bytes(os.urandom(block_bytes) * 16)
     reader = (
@@ -67,8 +67,8 @@ def send_cost_s_per_gb(folder: Path, block_bytes: int, *, total_bytes: int) -> f
 
 
 def cpu_seconds(pid: int) -> float:
-    """Time on a processor so far, in the program and in the kernel for it, of all threads."""
-    # Linux's number for the processor clock of a process: clock_getcpuclockid(3), which Python does not have.
+    """CPU time of a process so far: user and system time of all threads."""
+    # The clock id of a process's CPU clock on Linux; Python does not offer clock_getcpuclockid(3).
     return time.clock_gettime((~pid << 3) | 2)
 
 
@@ -79,5 +79,5 @@ def private_bytes(pid: int) -> int:
 
 
 def load_average() -> float:
-    """How busy the machine was in the last minute; numbers taken on a busy one say little."""
+    """The load average of the last minute; results of a busy machine are unreliable."""
     return os.getloadavg()[0]

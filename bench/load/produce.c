@@ -1,7 +1,7 @@
-/* A Kafka producer that is never the limit: one canned request sent again and again, of the answers only the heads read.
+/* A fast Kafka producer: it sends copies of one prepared request and reads only the beginning of each answer.
  *
  * The caller has connected and signed in. Requests are copies of a template in which the correlation id and the
- * partition are patched, the partitions in turn; of each answer the length, the correlation id and the one error code
+ * partition are replaced, the partitions in turn; of each answer the length, the correlation id and the one error code
  * are read, since answers come in the order of the requests (Kafka protocol guide, "Network").
  *
  * A run ends after a number of seconds and waits for its last answer. Results are 0, or one of the negative codes
@@ -20,7 +20,7 @@ enum { LOST = -1, REFUSED = -2, STALLED = -3, UNREADABLE = -4 };
 
 #define LENGTH_BYTES 4
 #define INPUT_BYTES (1 << 18)
-/* Silence of the peer after which a run has failed. */
+/* A run fails when the peer has sent nothing for this long. */
 #define PATIENCE_MS 10000
 
 typedef struct {
@@ -54,7 +54,7 @@ static void put_u32(uint8_t *at, uint32_t number) {
     at[3] = number;
 }
 
-/* Reads the answers that are whole and moves the rest to the front; how many there were, or a failure. */
+/* Handles complete answers and moves the rest to the front; returns their number, or a negative code. */
 static int64_t take_answers(const Template *template, uint8_t *in, size_t *filled, uint32_t next_id) {
     int64_t taken = 0;
     size_t at = 0;

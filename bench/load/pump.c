@@ -1,7 +1,7 @@
-/* A client that is never the limit: canned transfers out, frame heads in.
+/* A fast AMQP client: it sends copies of prepared transfers and reads only the headers of incoming frames.
  *
- * The caller has opened the connection, begun the session and attached the link; what is left for this file is to move
- * transfers at the speed of the socket. Outgoing deliveries are copies of one template in which only ids are patched;
+ * The caller has opened the connection, begun the session and attached the link; this file sends and
+ * receives transfers as fast as the socket allows. Outgoing deliveries are copies of one template in which ids are set;
  * of incoming frames the size and the performative are read, and of dispositions and flows the few fields that credit,
  * window and settlement need (AMQP 1.0, 2.5.6, 2.6.7 and 2.7.6). Messages are never opened.
  *
@@ -33,7 +33,7 @@ enum {
 #define FRAME_HEADER_BYTES 8
 #define INPUT_BYTES (1 << 20)
 #define OUTPUT_BYTES (256 * 1024)
-/* Silence of the peer after which a run has failed. */
+/* A run fails when the peer has sent nothing for this long. */
 #define PATIENCE_MS 10000
 #define FULL_WINDOW 0x7fffffffu
 
@@ -42,7 +42,7 @@ typedef struct {
     double seconds;
 } Outcome;
 
-/* How one delivery looks on the wire, and where its id stands in it. */
+/* The frames of one delivery, and the positions of its id in them. */
 typedef struct {
     const uint8_t *bytes;
     size_t size;
@@ -51,7 +51,7 @@ typedef struct {
     uint32_t frames;
 } Template;
 
-/* Where a link stands when it is handed over. */
+/* State of a link when the C code takes it over. */
 typedef struct {
     uint32_t next_id;        /* our next delivery-id, sending */
     uint32_t next_outgoing;  /* our next transfer-id, sending */
@@ -98,7 +98,7 @@ static void put_u32(uint8_t *at, uint32_t number) {
     at[3] = number;
 }
 
-/* Reads what is there; 0 when nothing is, else the number of bytes or LOST. */
+/* Reads the available bytes; returns their number, 0 if there are none, or LOST. */
 static ssize_t fill(Input *in) {
     if (in->begin) {
         memmove(in->data, in->data + in->begin, in->end - in->begin);
@@ -113,7 +113,7 @@ static ssize_t fill(Input *in) {
     return got < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : LOST;
 }
 
-/* The next whole frame and its performative; NULL when there is none yet. */
+/* The next complete frame and its performative; NULL if there is none yet. */
 static const uint8_t *next_frame(Input *in, uint32_t *size, int *performative) {
     if (in->end - in->begin < FRAME_HEADER_BYTES) return NULL;
     const uint8_t *frame = in->data + in->begin;
@@ -170,7 +170,7 @@ static int take_flow(Sender *sender, const uint8_t *frame) {
     return 0;
 }
 
-/* Everything that the peer of a sender says; dispositions and flows are taken. */
+/* Reads all frames that the peer of a sender has sent; handles dispositions and flows. */
 static int take_answers(Sender *sender, Input *in) {
     uint32_t size;
     int performative, result = 0;
@@ -188,7 +188,7 @@ static int wait_for(int fd, short events) {
     return poll(&waiting, 1, PATIENCE_MS) > 0 ? 0 : STALLED;
 }
 
-/* How many more deliveries may go now. */
+/* How many more deliveries may be sent now. */
 static uint64_t room(const Sender *sender, const Template *template, const Terms *terms, uint64_t sent,
                      uint64_t in_flight) {
     int32_t credit = (int32_t)(sender->credit_limit - terms->delivery_count - (uint32_t)sent);
@@ -249,7 +249,7 @@ int send_run(int fd, const Template *template, const Terms *terms, uint64_t in_f
     return result;
 }
 
-/* A flow with every field in its widest form, so that three of them can be patched. */
+/* A flow with every field in its widest encoding, so that three of them can be replaced. */
 static size_t write_flow(uint8_t *at, const Terms *terms, uint32_t received) {
     static const uint8_t head[] = {2, 0, 0, 0, 0x00, 0x53, FLOW, 0xc0, 0, 11};
     uint8_t *begin = at;
@@ -301,7 +301,7 @@ int receive_run(int fd, const Terms *terms, uint64_t limit, double seconds, Outc
             granted_at = received;
         }
         last = now_s();
-        /* The clock starts with the first event: seeking is another question. */
+        /* Time is measured from the first event, so that finding the position is not measured. */
         if (received && !began) began = last;
     }
     outcome->seconds = last - began;

@@ -1,4 +1,9 @@
-"""RabbitMQ as a peer: Debian's package, one node of its own on loopback, queues read and written over AMQP 1.0.
+"""RabbitMQ as a peer: one node of Debian's package on loopback, with queues that are used over AMQP 1.0.
+
+The package of this machine, or a newer one in a tree of its own, which needs root (Debian 13 has RabbitMQ 4):
+
+    debootstrap --variant=minbase --include=rabbitmq-server trixie TREE
+    HUBMERE_RABBITMQ_ROOT=TREE python -m bench.amqp
 
 A stream is most similar to a partition: an append-only log whose writes are acknowledged from the page cache. The
 node has its own folder, ports and port mapper, so that another RabbitMQ on the machine is not affected, and ends with
@@ -18,9 +23,15 @@ from typing import Self
 from bench.load.library import BenchFailed
 from bench.load.raw_amqp import Address
 
-# The two durable kinds of queues; also used as names.
+from hubmere.cli.cluster.free_ports import free_ports
+
+# The two durable queue types; also the names of the queues.
 STREAM, QUORUM = "stream", "quorum"
 _PROGRAMS = Path("/usr/lib/rabbitmq/bin")
+# A variable with the folder of another Debian, in which RabbitMQ is installed.
+ROOT_VARIABLE = "HUBMERE_RABBITMQ_ROOT"
+# AMQP 1.0 is a plugin before this version, and addresses of queues are different.
+_NATIVE_SINCE = 4
 _START_SECONDS = 60.0
 _STOP_SECONDS = 20.0
 _DECLARE = (
@@ -30,41 +41,61 @@ _DECLARE = (
 
 
 def missing() -> str | None:
-    """Why there is no RabbitMQ to compare with; None when there is one."""
-    if not (_PROGRAMS / "rabbitmq-server").exists():
-        return "rabbitmq-server is not installed"
+    """The reason why RabbitMQ cannot be measured, or None."""
+    root = _root()
+    if not (root / _PROGRAMS.relative_to("/") / "rabbitmq-server").exists():
+        return f"rabbitmq-server is not installed{'' if root == Path('/') else f' in {root}'}"
+    if root != Path("/") and os.geteuid() != 0:
+        return f"only root can use the RabbitMQ in {root}"
     return None
+
+
+def _root() -> Path:
+    return Path(os.environ.get(ROOT_VARIABLE, "/"))
+
+
+def _packaged_version(root: Path) -> int:
+    """The major version of the package."""
+    (folder,) = (root / "usr/lib/rabbitmq/lib").glob("rabbitmq_server-*")
+    return int(folder.name.removeprefix("rabbitmq_server-").split(".")[0])
 
 
 class RabbitMq:
     """A node for the length of a `with` block."""
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="bench-rabbit-"))
+        root = _root()
+        self._prefix = [] if root == Path("/") else ["chroot", str(root)]
+        self._folder = Path(tempfile.mkdtemp(prefix="bench-rabbit-", dir=root / "tmp" if self._prefix else None))
+        self._is_native = _packaged_version(root) >= _NATIVE_SINCE
         self._process: subprocess.Popen[bytes] | None = None
-        self._port, dist_port, mapper_port = _free_ports(3)
-        plugins = self._folder / "enabled_plugins"
-        plugins.write_text("[rabbitmq_amqp1_0,rabbitmq_stream].\n")
-        config = self._folder / "rabbitmq.conf"
-        config.write_text(f"listeners.tcp.1 = 127.0.0.1:{self._port}\nstream.listeners.tcp = none\n")
+        self._port, dist_port, mapper_port = free_ports(3)
+        (self._folder / "enabled_plugins").write_text(
+            "[rabbitmq_stream].\n" if self._is_native else "[rabbitmq_amqp1_0,rabbitmq_stream].\n"
+        )
+        (self._folder / "rabbitmq.conf").write_text(
+            f"listeners.tcp.1 = 127.0.0.1:{self._port}\nstream.listeners.tcp = none\n"
+        )
+        # As the broker sees its folder.
+        inside = Path("/") / self._folder.relative_to(root)
         self._environment = os.environ | {
-            "HOME": str(self._folder),
+            "HOME": str(inside),
             "RABBITMQ_NODENAME": f"bench-{self._port}@localhost",
             "RABBITMQ_DIST_PORT": str(dist_port),
             "ERL_EPMD_PORT": str(mapper_port),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
-            "RABBITMQ_CONF_ENV_FILE": str(self._folder / "none"),
-            "RABBITMQ_CONFIG_FILE": str(config),
-            "RABBITMQ_ENABLED_PLUGINS_FILE": str(plugins),
-            "RABBITMQ_MNESIA_BASE": str(self._folder / "data"),
-            "RABBITMQ_LOG_BASE": str(self._folder / "log"),
-            "RABBITMQ_PID_FILE": str(self._folder / "pid"),
+            "RABBITMQ_CONF_ENV_FILE": str(inside / "none"),
+            "RABBITMQ_CONFIG_FILE": str(inside / "rabbitmq.conf"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(inside / "enabled_plugins"),
+            "RABBITMQ_MNESIA_BASE": str(inside / "data"),
+            "RABBITMQ_LOG_BASE": str(inside / "log"),
+            "RABBITMQ_PID_FILE": str(inside / "pid"),
         }
 
     def __enter__(self) -> Self:
         with (self._folder / "output").open("wb") as output:
             self._process = subprocess.Popen(
-                [_PROGRAMS / "rabbitmq-server"], env=self._environment, stdout=output, stderr=output
+                [*self._prefix, str(_PROGRAMS / "rabbitmq-server")], env=self._environment, stdout=output, stderr=output
             )
         try:
             self._await_port()
@@ -91,22 +122,22 @@ class RabbitMq:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            subprocess.run(["epmd", "-kill"], env=self._environment, capture_output=True, check=False)
+            subprocess.run([*self._prefix, "epmd", "-kill"], env=self._environment, capture_output=True, check=False)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     @property
     def address(self) -> Address:
-        """Where clients go."""
+        """Address and credential for clients."""
         return Address(host="127.0.0.1", port=self._port, user="guest", password="guest")
 
     @property
     def pid(self) -> int:
-        """The process of the broker itself."""
+        """The process id of the broker itself."""
         return int((self._folder / "pid").read_text())
 
     @property
     def version(self) -> str:
-        """As the broker says it."""
+        """The version that the broker reports."""
         answer = self._control("eval", "rabbit_misc:version().")
         return answer.strip().strip('"')
 
@@ -125,24 +156,12 @@ class RabbitMq:
         raise BenchFailed("RabbitMQ did not open its port in time")
 
     def _control(self, *arguments: str) -> str:
-        command = [str(_PROGRAMS / "rabbitmqctl"), "-q", *arguments]
+        command = [*self._prefix, str(_PROGRAMS / "rabbitmqctl"), "-q", *arguments]
         done = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False, timeout=60)
         if done.returncode:
             raise BenchFailed(f"rabbitmqctl {arguments[0]}: {(done.stderr or done.stdout)[-500:]}")
         return done.stdout
 
-
-def address_of(queue: str) -> str:
-    """The address of a queue for AMQP 1.0 links."""
-    return f"/amq/queue/{queue}"
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on at this moment."""
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports: list[int] = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+    def address_of(self, queue: str) -> str:
+        """The address of a queue for AMQP 1.0 links."""
+        return f"/queues/{queue}" if self._is_native else f"/amq/queue/{queue}"

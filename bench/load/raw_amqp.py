@@ -1,7 +1,7 @@
-"""A raw AMQP client: the engine of `wire.amqp` makes the conversation, `pump.c` moves the transfers.
+"""A raw AMQP client: the engine of `wire.amqp` connects and attaches links, `pump.c` sends and receives transfers.
 
-A `Client` is one connection with one session, to Hubmere or to any other broker. Its links are handed to the C code
-when they are attached, and are of no use to the engine afterwards. Nothing here retries: what fails is `BenchFailed`.
+A `Client` is one connection with one session, to Hubmere or to any other broker. After the attach, only the C code uses
+the links; the state of the engine is then out of date. Nothing is retried: a failure raises `BenchFailed`.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ from bench.load.library import BenchFailed, Library
 from hubmere.wire.amqp import ClientCredentials, Connection, EngineOptions, Link, Role, Session
 from hubmere.wire.amqp.codec.frames import frame
 from hubmere.wire.amqp.codec.performatives import SND_SETTLED, Attach, Source, Target, Transfer
-from hubmere.wire.amqp.codec.types import Described, Symbol, Value
+from hubmere.wire.amqp.codec.types import Described, Long, Symbol, Value
 from hubmere.wire.amqp.signals import (
     ConnectionClosed,
     ConnectionFailed,
@@ -44,7 +44,7 @@ _FAILURES = {
     -4: "the peer fell silent",
     -5: "the peer wrote a frame that the client does not read",
 }
-# Stands for a delivery-id in a template: found again in the bytes, then patched.
+# Placeholder for a delivery-id in a template; its position is found, and the id is replaced in each copy.
 _MARK = 0xD1D2D3D4
 _READING = b'{"device":"pump-17","at":"2026-05-04T10:11:12.345Z","celsius":21.375,"ok":true}'
 
@@ -78,7 +78,7 @@ class _Terms(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where a broker is, and how a client signs in there."""
+    """Host and port of a broker, and the credential of a client."""
 
     host: str
     port: int
@@ -88,7 +88,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """How many deliveries in how long."""
+    """Number of deliveries, and the duration."""
 
     deliveries: int
     seconds: float
@@ -115,7 +115,7 @@ class Pump:
         self._library.__exit__(kind, error, trace)
 
     def send(self, client: "Client", link: Link, payload: bytes, *, batch: bool, in_flight: int, seconds: float) -> Run:
-        """Send copies of one payload for a while, with so many unsettled at a time."""
+        """Send copies of one payload for `seconds`, with at most `in_flight` deliveries unsettled."""
         outcome = _Outcome()
         template = _template(link, payload, BATCH_FORMAT if batch else 0)
         terms = _terms(link, link.credit)
@@ -132,7 +132,7 @@ class Pump:
         return Run(deliveries=outcome.deliveries, seconds=outcome.seconds)
 
     def receive(self, client: "Client", link: Link, *, limit: int, seconds: float) -> Run:
-        """Receive for a while, or until so many events have come."""
+        """Receive for `seconds`, or until `limit` events have arrived."""
         outcome = _Outcome()
         terms = _terms(link, RECEIVE_CREDIT)
         self._call(
@@ -148,7 +148,7 @@ class Pump:
     def latencies_ms(
         self, sending: tuple["Client", Link], receiving: tuple["Client", Link], payload: bytes, *, rate: int, count: int
     ) -> list[float]:
-        """From the moment an event was due to be sent to its arrival, sorted."""
+        """Sorted latencies, from the time at which an event was due to be sent until its arrival."""
         waits = (ctypes.c_uint64 * count)()
         template = _template(sending[1], payload, 0)
         send_terms, receive_terms = _terms(sending[1], sending[1].credit), _terms(receiving[1], RECEIVE_CREDIT)
@@ -230,20 +230,21 @@ class Client:
         return self._session
 
     def sender(self, target: str) -> Link:
-        """A link for sending that has its first credit."""
+        """Attach a link for sending, and wait for its first credit."""
         link = self.session.attach(self._link_name(), is_sender=True, target=Target(address=target))
         self._expect(LinkAttached)
         if not link.credit:
             self._expect(CreditChanged)
         return link
 
-    def receiver(self, source: str, filters: dict[Value, Value] | None = None) -> Link:
-        """A link for receiving settled events, still without credit."""
+    def receiver(self, source: str, filters: dict[Value, Value] | None = None, *, epoch: int | None = None) -> Link:
+        """Attach a link for receiving settled events, without credit; with an epoch, as an exclusive reader."""
         link = self.session.attach(
             self._link_name(),
             is_sender=False,
             source=Source(address=source, filter=filters),
             snd_settle_mode=SND_SETTLED,
+            properties=None if epoch is None else {Symbol("com.microsoft:epoch"): Long(epoch)},
         )
         self._expect(LinkAttached)
         return link
@@ -253,7 +254,7 @@ class Client:
         return f"bench-{self._links}"
 
     def _expect(self, kind: type[S]) -> S:
-        """The next signal of a kind; any sign of an end fails."""
+        """The next signal of a kind; a detach, end or close is a failure."""
         while True:
             while self._signals:
                 signal = self._signals.pop(0)
@@ -298,7 +299,7 @@ def _terms(link: Link, credit: int) -> _Terms:
 
 
 def _template(link: Link, payload: bytes, message_format: int) -> _Template:
-    """The frames of one delivery, and the places of its id and tag in them."""
+    """The frames of one delivery, and the positions of its id and tag in them."""
     pieces = _pieces(link, payload, message_format)
     mark = _MARK.to_bytes(4, "big")
     places, at = [], 0
@@ -321,7 +322,7 @@ def delivery_template(link: Link, payload: bytes) -> _Template:
 
 
 def _pieces(link: Link, payload: bytes, message_format: int) -> Sequence[tuple[bytes, int]]:
-    """Whole frames, each with the length of its header."""
+    """The complete frames of a delivery, each with the length of its header."""
     head = Transfer(
         handle=link.handle,
         delivery_id=_MARK,
@@ -350,7 +351,7 @@ def _all_places(data: bytes, mark: bytes) -> list[int]:
 
 
 def event(size_bytes: int) -> bytes:
-    """An encoded message: one Data section with something like a reading of a sensor in it."""
+    """An encoded message with one Data section that contains a sensor reading."""
     body = (_READING * (size_bytes // len(_READING) + 1))[:size_bytes]
     if size_bytes < 256:
         return b"\x00\x53\x75\xa0" + bytes((size_bytes,)) + body
@@ -358,19 +359,19 @@ def event(size_bytes: int) -> bytes:
 
 
 def batch_of(message: bytes, count: int) -> bytes:
-    """A batch message of the service's format: each message in a Data section of its own."""
+    """A batch message in the service's format: each message is in a separate Data section."""
     size = len(message)
     head = b"\x00\x53\x75\xa0" + bytes((size,)) if size < 256 else b"\x00\x53\x75\xb0" + size.to_bytes(4, "big")
     return (head + message) * count
 
 
 def from_first() -> dict[Value, Value]:
-    """The service's filter for all events that are retained."""
+    """The service's filter that starts at the oldest retained event."""
     return _after("-1")
 
 
 def from_now() -> dict[Value, Value]:
-    """The service's filter for the events that are still to come."""
+    """The service's filter that starts with the next event."""
     return _after("@latest")
 
 

@@ -1,7 +1,7 @@
-"""A raw Kafka producer: the engine of `wire.kafka` connects and signs in, `produce.c` moves the requests.
+"""A raw Kafka producer: the engine of `wire.kafka` connects and signs in, `produce.c` sends the requests.
 
-A `RawProducer` is one connection, to Hubmere or to any other broker. Its socket is handed to the C code when it has
-signed in, and is of no use to the engine afterwards. Nothing here retries: what fails is `BenchFailed`.
+A `RawProducer` is one connection, to Hubmere or to any other broker. After sign-in only the C code uses the socket; the
+state of the engine is then out of date. Nothing is retried: a failure raises `BenchFailed`.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ _ACKS_ALL: Final = -1
 _TIMEOUT_MS: Final = 30_000
 _ANSWER_SECONDS: Final = 10.0
 _RECEIVE_BYTES: Final = 1 << 16
-# Stand for numbers in templates: found again in the bytes, then patched.
+# Placeholders for numbers in templates; their positions are found, and the numbers are replaced in each copy.
 _MARK: Final = 0x5152_5354
 _ERROR_MARK: Final = 0x7A7B
 _FAILURES: Final = {
@@ -61,7 +61,7 @@ class _Template(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requests:
-    """How many requests were answered in how long."""
+    """Number of answered requests, and the duration."""
 
     count: int
     seconds: float
@@ -73,16 +73,16 @@ class Requests:
 
 
 class RawProducer:
-    """One connection for the length of a `with` block; `password` None is a broker that asks for none."""
+    """One connection for the length of a `with` block; `password` is None for a broker without authentication."""
 
-    def __init__(self, place: tuple[str, int], password: str | None) -> None:
-        self._place = place
+    def __init__(self, address: tuple[str, int], password: str | None) -> None:
+        self._address = address
         self._password = password
         self._engine = ClientConnection(client_id="bench")
         self._socket: socket.socket | None = None
 
     def __enter__(self) -> Self:
-        self._socket = socket.create_connection(self._place, _ANSWER_SECONDS)
+        self._socket = socket.create_connection(self._address, _ANSWER_SECONDS)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._password is not None:
             self._ask(SaslHandshakeRequest(mechanism="PLAIN"))
@@ -104,7 +104,7 @@ class RawProducer:
     def produce(
         self, library: Library, topic: str, batch: bytes, *, partitions: int, in_flight: int, seconds: float
     ) -> Requests:
-        """Produce one batch again and again, to the partitions in turn, with so many requests unanswered."""
+        """Produce one batch repeatedly, to the partitions in turn, with at most `in_flight` requests unanswered."""
         assert self._socket is not None
         outcome, template = _Outcome(), request_template(topic, batch, partitions)
         code: int = library.code.produce_run(
@@ -134,7 +134,7 @@ class RawProducer:
 
 
 def request_template(topic: str, batch: bytes, partitions: int) -> _Template:
-    """The request, framed, and the places of its changing numbers."""
+    """The framed request, and the positions of the numbers that change."""
     engine = ClientConnection(client_id="bench")
     part = ProducePartition(index=_MARK, records=batch)
     topics = (ProduceTopic(name=topic, partitions=(part,)),)
@@ -159,6 +159,6 @@ def _error_place(topic: str) -> int:
 
 
 def a_batch(count: int, size_bytes: int, now_ms: int) -> bytes:
-    """A batch of so many records with values of that size."""
+    """A batch of `count` records with values of `size_bytes`."""
     value = bytes(index % 251 for index in range(size_bytes))
     return bytes(encode_batch([Record(index, now_ms, None, value) for index in range(count)]))

@@ -1,4 +1,4 @@
-"""librdkafka as a client that customers have, driven from C (`rdkafka.c`) so that no Python is measured.
+"""librdkafka as a client that customers use, called from C (`rdkafka.c`) so that no Python code is measured.
 
 The library is the one that the confluent-kafka wheel carries. Settings are librdkafka's own, by name, with its
 defaults. Nothing here retries: a failure raises `BenchFailed`.
@@ -33,7 +33,7 @@ class _Settings(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """How many messages in how long."""
+    """Number of messages, and the duration."""
 
     messages: int
     seconds: float
@@ -46,7 +46,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """A topic of a broker, and how clients reach it."""
+    """A topic of a broker, and the client settings to reach it."""
 
     name: str
     partitions: int
@@ -73,7 +73,7 @@ class RdKafka:
         self._library.__exit__(kind, error, trace)
 
     def produce(self, topic: Topic, size_bytes: int, seconds: float) -> Flow:
-        """Produce messages of one size for a while, with acks=all and the defaults."""
+        """Produce messages of one size for `seconds`, with acks=all and librdkafka's defaults."""
         outcome = _Outcome()
         self._call(
             "produce_for",
@@ -87,7 +87,7 @@ class RdKafka:
         return Flow(messages=outcome.messages, seconds=outcome.seconds)
 
     def consume(self, topic: Topic, limit: int, seconds: float) -> Flow:
-        """Consume from the beginning with the defaults, for a while or until so many have come."""
+        """Consume from the beginning with librdkafka's defaults, for `seconds` or until `limit` messages came."""
         outcome = _Outcome()
         self._call(
             "consume_for",
@@ -101,7 +101,7 @@ class RdKafka:
         return Flow(messages=outcome.messages, seconds=outcome.seconds)
 
     def latencies_ms(self, topic: Topic, size_bytes: int, *, rate: int, count: int) -> list[float]:
-        """From the moment a message was due to be sent to its arrival, linger 0, sorted."""
+        """Sorted latencies with linger 0, from the time at which a message was due to be sent until its arrival."""
         waits = (ctypes.c_uint64 * count)()
         self._call(
             "latency_run",
