@@ -15,7 +15,7 @@ from typing import Any
 import typer.main
 
 from hubmere.broker.coordinator import refusals as broker_refusals
-from hubmere.cli.commands.resources.verbs import NODE_OPTIONS, RESULT_OPTIONS
+from hubmere.cli.arm.verbs import NODE_OPTIONS, RESULT_OPTIONS
 from hubmere.cli.exit_codes import MEANINGS
 from hubmere.cli.main import app
 from hubmere.endpoints.amqp import errors as amqp_errors
@@ -74,6 +74,11 @@ def _tree() -> str:
     ]
     for package in sorted(path.parent for path in SOURCE.rglob("__init__.py") if path.parent != SOURCE):
         name = package.relative_to(SOURCE).as_posix()
+        if name.startswith("pipeline/project/"):
+            parts += [
+                "### `pipeline/project`",
+                "Templates of `hubmere pipeline init`: files of the user's own project.",
+            ]
         parts += [f"{'#' * (2 + name.count('/'))} `{name}`", _summary(package / "__init__.py"), _modules(package)]
     return NOTE + "\n" + "\n\n".join(part for part in parts if part) + "\n"
 
