@@ -16,8 +16,9 @@ FOR_DOCS := test docs
 EVERYTHING := $(FOR_TESTS) lint docs
 
 # Files of one suite share nodes and virtual machines, so that whole files go to a worker. Three workers for two cores:
-# tests that start programs wait for them most of the time.
-PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile
+# tests that start programs wait for them most of the time. tests/conftest.py orders the files: xdist would start those
+# with few tests last, which are the longest.
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # Compiled modules halve the time to start a node; an environment that forbids them would slow every test.
 unexport PYTHONDONTWRITEBYTECODE
@@ -26,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup install for-run for-tests for-lint for-docs for-everything run wheel test test-rest test-all foreign js-clients java-clients go-clients rust-clients period-clients axe kafka-jars keycloak lint format bench torture spark-versions browser docs changelog clean
+.PHONY: help setup install for-run for-tests for-lint for-docs for-everything run wheel test test-rest test-all foreign js-clients java-clients go-clients rust-clients period-clients axe kafka-jars keycloak lint format bench torture spark-versions browser prometheus docs changelog clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +64,7 @@ test-all: test test-rest ## run every test: other languages' clients, the browse
 
 foreign: for-tests ## fetch the foreign clients and the browser that tests use; those that cannot be fetched are skipped
 	-@$(MAKE) --no-print-directory browser
+	-@$(MAKE) --no-print-directory prometheus
 	-@$(MAKE) --no-print-directory js-clients
 	-@$(MAKE) --no-print-directory axe
 	-@$(MAKE) --no-print-directory java-clients
@@ -92,6 +94,13 @@ browser: ## install Chromium by apt, if it is missing and we are root
 		apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
 		echo "no Chromium: tests of the portal in a browser are left out"
 
+# promtool checks metrics, rules and the dashboard; without it these tests are skipped and say so.
+prometheus: ## install Prometheus and promtool by apt, if they are missing and we are root
+	@command -v promtool >/dev/null && command -v prometheus >/dev/null || { \
+		test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
+		apt-get update -qq && apt-get install -y -qq --no-install-recommends prometheus >/dev/null; } || \
+		echo "no Prometheus: tests of metrics with promtool are left out"
+
 lint: for-lint ## check format, rules, types and import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -108,7 +117,8 @@ bench: for-tests ## run the benchmarks, with physical limits and other brokers f
 
 torture: for-tests kafka-jars ## crash runs and attacks that take minutes, including MirrorMaker with a real Kafka
 	$(BIN)/python -m pytest tests/torture tests/cluster tests/attack $(addprefix tests/pipeline/,test_crash.py test_cluster.py \
-		capture/test_power_cut.py test_project.py) --torture $(ARGS)
+		test_cold_crash.py test_history_crash.py test_on_gateways.py test_project_crash.py test_sink_crash.py capture/test_power_cut.py \
+		test_project.py) --torture $(ARGS)
 
 spark-versions: for-tests ## run the Spark source on Spark 4.0, 4.1 and 4.2, which are fetched into .cache/spark
 	@$(BIN)/python tests/pipeline/spark_versions.py $(ARGS)
