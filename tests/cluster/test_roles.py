@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from hubmere.cluster.control.entries import Beat, Entry, Gone, Leave, Session
+from hubmere.cluster.control.entries import Beat, Entry, Gone, Leave, Release, Session
 from hubmere.cluster.control.lease import GRANT_SECONDS, ClaimEvent, Lease
 from hubmere.cluster.control.state import MISSED_BEATS, ControlState
 from hubmere.cluster.roles import ClusterRole
@@ -42,6 +42,9 @@ class Gateway:
 
     def append(self, entry: Entry, on_failed: Callable[[], None] | None = None) -> None:
         self.log.entries.append(entry)
+
+    def release(self, claim_id: str) -> None:
+        self.append(Release(id=claim_id))
 
     def read(self) -> None:
         while self.state.next_offset < len(self.log.entries):

@@ -26,6 +26,7 @@ from hubmere.cluster.control.entries import (
     Entry,
     Gone,
     Leave,
+    Release,
     Session,
     Snapshot,
     UnreadableEntry,
@@ -59,6 +60,8 @@ _PAUSE_S: Final = 0.1
 # A beat that is not answered in this time ends its connection: the leader may be frozen.
 _ANSWER_SECONDS: Final = 5.0
 _TICK_S: Final = 0.05
+# The pause before a release that was not appended is appended again.
+_RELEASE_AGAIN_S: Final = 1.0
 # Three gateways append this many entries in about half an hour.
 SNAPSHOT_ENTRIES: Final = 10_000
 # Entries before a snapshot that are read for the history of gateways: three gateways append them in five minutes.
@@ -113,6 +116,7 @@ class ControlLog:
         self._moved = asyncio.Event()
         self._declared: set[str] = set()
         self._has_asked = False
+        self._is_stopping = False
         # The snapshot that this gateway must load, because its own state differs.
         self._must_load: Snapshot | None = None
         self.on_reloaded: Callable[[], None] | None = None
@@ -189,6 +193,7 @@ class ControlLog:
 
     async def stop(self) -> None:
         """Leave in order: the places of this gateway are free at once."""
+        self._is_stopping = True
         if self._appends is not None and self.failure is None:
             self.append(Leave(session=self.lease.session))
             try:
@@ -224,6 +229,20 @@ class ControlLog:
                 on_failed()
 
         self._appends.add(own, header, Receipt(1, len(batch), on_done), is_own=True)
+
+    def release(self, claim_id: str) -> None:
+        """Release a claim; if it is not appended, again: nobody else does it while this session lives."""
+        session = self.lease.session
+        self.append(Release(id=claim_id), lambda: self._release_later(claim_id, session))
+
+    def _release_later(self, claim_id: str, session: str) -> None:
+        if not self._is_stopping:
+            asyncio.get_running_loop().call_later(_RELEASE_AGAIN_S, self._release_again, claim_id, session)
+
+    def _release_again(self, claim_id: str, session: str) -> None:
+        # With a session that has ended, its claims end too.
+        if not self._is_stopping and session == self.lease.session:
+            self.release(claim_id)
 
     def _on_appended(self, _: Appended) -> None:
         """Nothing to do: an entry counts when it is read back."""
@@ -284,6 +303,9 @@ class ControlLog:
                 self._on_checkpoint(offset, entry)
             case Snapshot():
                 self._on_snapshot(entry)
+            case Gone():
+                # If it was refused, the gateway is alive, and may become silent again.
+                self._declared.discard(entry.session)
 
     def _stop_at(self, offset: int, why: str) -> None:
         self.failure = f"entry {offset} of the control log cannot be read: {why}"
@@ -399,7 +421,6 @@ class ControlLog:
                 if session not in self._declared:
                     self._declared.add(session)
                     self._declare_dead(session)
-            self._declared &= set(self.state.members)
             self._begin_snapshot()
             await asyncio.sleep(min(_TICK_S, BEAT_SECONDS))
 
@@ -408,15 +429,16 @@ class ControlLog:
         address, machine = ("", "") if seen is None else (seen.address, seen.machine)
         address = self.reported_address(session) or address
         log.warning("gateway %s (%s on %s) is silent and is declared dead", session, address, machine or "?")
-        self.append(Gone(session=session, address=address, machine=machine))
+        gone = Gone(session=session, address=address, machine=machine)
+        self.append(gone, lambda: self._declared.discard(session))
 
     def _send_beat(self, beat: Beat) -> None:
         lease = self.lease
         self.append(beat, lambda: lease.on_beat_failed(beat.number))
 
     def _begin_again(self) -> None:
-        """Others have declared this gateway dead, while it was frozen or cut off: it begins a new session."""
-        log.warning("this gateway was declared dead by another; it begins a new session")
+        """The control log does not know the session of this gateway, or others have declared it dead."""
+        log.warning("the cluster does not know this gateway any more; it begins a new session")
         self._begin_session()
 
     def _begin_session(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from hubmere.cluster.control.entries import Claim, Release
+from hubmere.cluster.control.entries import Claim
 from hubmere.cluster.control.lease import ClaimEvent, EventKind
 from hubmere.cluster.control.places import Holder
 from hubmere.cluster.control_log import ControlLog
@@ -165,7 +165,7 @@ class ClusterPlaces:
         """Give a claim back; doing it twice is harmless."""
         if self._claims.pop(claimed.id, None) is not None:
             self._control.lease.forget(claimed.id)
-            self._control.append(Release(id=claimed.id))
+            self._control.release(claimed.id)
 
     # --- events of the control log
 
@@ -181,7 +181,7 @@ class ClusterPlaces:
             if event.kind is not EventKind.REFUSED:
                 # Nobody waits for it any more.
                 self._control.lease.forget(event.id)
-                self._control.append(Release(id=event.id))
+                self._control.release(event.id)
         elif event.kind is EventKind.GRANTED:
             self._answer(claimed, None)
         elif event.kind is EventKind.REFUSED:
@@ -225,7 +225,7 @@ class ClusterPlaces:
                 claimed.refusal = refusal
                 self._answer(claimed, refusal)
         finally:
-            self._control.append(Release(id=claimed.id))
+            self._control.release(claimed.id)
 
 
 def _refusal(claimed: _Claimed, holders: tuple[Holder, ...]) -> Refusal:

@@ -11,7 +11,7 @@ import logging
 import secrets
 from typing import Final
 
-from hubmere.cluster.control.entries import Release, Role
+from hubmere.cluster.control.entries import Role
 from hubmere.cluster.control.lease import ClaimEvent, EventKind
 from hubmere.cluster.control_log import ControlLog
 from hubmere.cluster.places import ROLE_ID
@@ -55,7 +55,7 @@ class ClusterRole:
             holder = place.holders[0]
             if holder.session == self._control.lease.session:
                 # An earlier claim of this gateway, which it has given up.
-                self._control.append(Release(id=holder.id))
+                self._control.release(holder.id)
             return
         asked = self._asked = f"{ROLE_ID}{secrets.token_hex(8)}"
         role = Role(id=asked, session=self._control.lease.session, place=self._place)
@@ -80,7 +80,7 @@ class ClusterRole:
         asked, self._asked, self._is_granted = self._asked, None, False
         if asked is not None and self._control.failure is None:
             self._control.lease.forget(asked)
-            self._control.append(Release(id=asked))
+            self._control.release(asked)
 
     def _on_not_appended(self, asked: str) -> None:
         """It may have been appended all the same: give it back, and ask again."""

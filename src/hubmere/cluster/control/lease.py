@@ -7,6 +7,8 @@
    after it was read back. By then a gateway that has not read it has no lease any more, also if clocks run 2 % apart.
 4. A claim that another one displaced, and every claim of a gateway that was declared dead, must stop at once; the
    gateway releases it when nothing more is delivered.
+5. A beat that is refused ends the session: the log does not know it. Its first entry was never appended, or it was
+   declared dead. No later beat can be accepted, so the gateway begins another session.
 """
 
 from dataclasses import dataclass, field
@@ -88,7 +90,7 @@ class Lease:
         """Process an entry that was read and applied; returns the events of claims of this gateway."""
         match entry:
             case Beat() if entry.session == self.session:
-                self._on_beat(entry, outcome)
+                return self._on_beat(entry, outcome)
             case Gone() if entry.session == self.session and outcome.verdict is Verdict.ACCEPTED:
                 return self._on_gone()
             case Claim() | Role():
@@ -107,11 +109,13 @@ class Lease:
         self._waiting.pop(claim_id, None)
         self._accepted.discard(claim_id)
 
-    def _on_beat(self, beat: Beat, outcome: Outcome) -> None:
+    def _on_beat(self, beat: Beat, outcome: Outcome) -> list[ClaimEvent]:
+        if outcome.verdict is Verdict.REFUSED:
+            return self._on_gone()
         if self._sent_beat is not None and self._sent_beat[0] == beat.number:
-            if outcome.verdict is Verdict.ACCEPTED:
-                self._proven_at = self._sent_beat[1]
+            self._proven_at = self._sent_beat[1]
             self._sent_beat = None
+        return []
 
     def end(self) -> list[ClaimEvent]:
         """This gateway gives up all its claims: it begins another session."""
