@@ -5,8 +5,9 @@
 The node uses this machine's disk; Spark runs as `local[2]`, reads all nine columns and discards the rows. `ceiling` is
 a source that yields prepared Arrow batches: the cost of the transfer from Python to Spark without any reading.
 `parquet` is Spark's own reader of the same rows, `kafka` its Kafka source on the first events of the same hub, if `make
-kafka-jars` has installed it. `decode` is the decoder alone, on one core. `sink` writes the same rows, which Spark keeps
-in memory, to another hub, and waits until they are on disk.
+kafka-jars` has installed it. `source` reads the node's files, `source, fetching` does not (option `localSegments`).
+`decode` is the decoder alone, on one core. `sink` writes the same rows, which Spark keeps in memory, to another hub,
+and waits until they are on disk.
 
 Every method reads all events, and then one event in a job with one task: the first job shows the rate as a user sees
 it, the second the fixed cost of planning and starting a job; `net` is the rate without the fixed cost. Rounds are
@@ -281,7 +282,11 @@ def spark_methods(
 ) -> dict[str, ReadMethod]:
     """The source, the ceiling with a prepared batch, and Parquet with the rows of the source."""
     hub = spark.read.format("eventhubs").options(**conf, **{"eventhubs.name": HUB})
+    fetched = spark.read.format("eventhubs").options(
+        **conf, **{"eventhubs.name": HUB, "eventhubs.localSegments": "off"}
+    )
     source, few = hub.load(), hub.option("eventhubs.endingPosition", SECOND).load()
+    every, few_fetched = fetched.load(), fetched.option("eventhubs.endingPosition", SECOND).load()
     stream, parquet, little = (str(folder / name) for name in ("batch.arrow", "all.parquet", "few.parquet"))
     with pa.OSFile(stream, "wb") as sink, pa.ipc.new_stream(sink, prebuilt.schema) as writer:
         writer.write_batch(prebuilt)
@@ -294,6 +299,7 @@ def spark_methods(
     most, one = ceiling.option("events", str(events)).load(), ceiling.option("events", "1").load()
     return {
         "source": ReadMethod(events, lambda: drain(source), lambda: drain(few)),
+        "source, fetching": ReadMethod(events, lambda: drain(every), lambda: drain(few_fetched)),
         "ceiling": ReadMethod(events, lambda: drain(most), lambda: drain(one)),
         "parquet": ReadMethod(
             events, lambda: drain(spark.read.parquet(parquet)), lambda: drain(spark.read.parquet(little))

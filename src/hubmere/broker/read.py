@@ -35,7 +35,7 @@ from hubmere.model.errors import (
     Refusal,
 )
 from hubmere.model.position import Anchor, Position
-from hubmere.store.engine import AbortedTransaction, Chunk, LogState, PartitionLog
+from hubmere.store.engine import AbortedTransaction, Chunk, FileRange, LogState, PartitionLog
 
 if TYPE_CHECKING:
     from hubmere.broker.hubs.live import LiveHub
@@ -107,6 +107,12 @@ class Egress:
             throughput.charge_egress(hub.entity.uid, size_bytes, events, now)
         if limits is not None:
             limits.charge_egress(size_bytes, events, now)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no quota limits what the client reads, and no tracer records it."""
+        has_limits = self.hub.namespace.throughput is not None or self._client_quota.limits is not None
+        return not has_limits and self._tracer is None
 
     def delay(self, now: float) -> float:
         """Seconds to wait before the next delivery so that egress stays within the quotas; usually 0."""
@@ -400,6 +406,20 @@ class PartitionReader:
         egress.trace(chunk.data, first, chunk.next_sequence)
         egress.charge(chunk.next_sequence - first, len(chunk.data), now)
         return egress.delay(now)
+
+    def file_ranges(self, first: int, end: int, boot_id: str, now: float) -> Sequence[FileRange]:
+        """Files with the events of a range, which a client on this machine reads itself; they count as delivered.
+
+        Empty where a quota limits egress: it could not delay a client that reads files.
+        """
+        log, egress = self._log, self._egress
+        if log is None or not egress.is_free:
+            return ()
+        found = log.file_ranges(first, end, boot_id)
+        for each in found:
+            events = min(each.next_sequence, end) - max(each.first_sequence, first)
+            egress.charge(events, each.end_position - each.position, now)
+        return found
 
     def close(self) -> None:
         """Stop the calls of `on_moved`; closing twice is harmless."""

@@ -114,6 +114,14 @@ class Connection:
         with contextlib.suppress(OSError):
             self._socket.close()
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the peer has the address of this machine. It may be a tunnel to another one."""
+        try:
+            return bool(self._socket.getpeername()[0] == self._socket.getsockname()[0])
+        except OSError:
+            return False
+
     def is_stale(self) -> bool:
         """Whether the peer closed the connection. Only valid while no request is pending."""
         with selectors.DefaultSelector() as selector:

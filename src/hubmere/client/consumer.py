@@ -24,6 +24,7 @@ from hubmere.wire.kafka.messages.fetch import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
+    StoredFile,
 )
 from hubmere.wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic
 
@@ -265,6 +266,24 @@ class HubReader:
                 next_sequence = behind
             at = stop
         return at, next_sequence, missing
+
+    def find_files(self, partition: int, start: int, end: int, boot_id: str) -> tuple[StoredFile, ...]:
+        """The node's files with the first events from `start` (inclusive) to `end` (exclusive).
+
+        Empty if they have to be fetched: the node is not on this machine, whose boot id is `boot_id`, or does not allow
+        this.
+        """
+        asked = ListOffsetsPartition(index=partition, timestamp_ms=LATEST_TIMESTAMP, start_offset=start, files_end=end)
+        topics = (ListOffsetsTopic(name=self._hub, partitions=(asked,)),)
+        request = ListOffsetsRequest(isolation_level=_READ_COMMITTED, topics=topics, boot_id=boot_id)
+
+        def attempt(connection: Connection) -> tuple[StoredFile, ...]:
+            if not boot_id or not connection.is_local:
+                return ()
+            ((part,),) = (topic.partitions for topic in connection.ask(request).topics)
+            return tuple(part.files)
+
+        return self._client.call(attempt)
 
     # --- byte positions ---
 

@@ -73,7 +73,7 @@ _WITH_EFFECT: Final = (
     "connectionString", "name", "endpoint", "tls", "caFile", "consumerGroup", "startingPosition", "startingPositions",
     "endingPosition", "endingPositions", "maxEventsPerTrigger", "minEventsPerTrigger", "maxTriggerDelay",
     "maxBytesPerTrigger", "maxTasks", "failOnDataLoss", "writeId", "receiverTimeout", "operationTimeout", "useAadAuth",
-    "capture",
+    "capture", "localSegments",
 )  # fmt: skip
 # Options of Spark's Kafka source, and the name that they have here.
 _OF_KAFKA: Final = {
@@ -136,6 +136,7 @@ class Options:
     write_id: str | None = None
     capture: str | None = None  # `auto`, or the URL of captured files, which are read below the log's first event
     capture_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    reads_local_segments: bool = True  # from the files of a node on the same machine
 
     @property
     def has_ending(self) -> bool:
@@ -171,6 +172,7 @@ def read_options(given: Mapping[str, str]) -> Options:
         write_id=texts.get("writeId") or None,
         capture=texts.read("capture", read_location, None),
         capture_options=texts.below(_CAPTURE_OPTIONS),
+        reads_local_segments=texts.read("localSegments", _is_auto, True),
     )
 
 
@@ -266,6 +268,12 @@ def _parse_group(text: str) -> str:
         return str(group_name(text.strip()))
     except InvalidArgument as refusal:
         raise ValueError(refusal.text()) from None
+
+
+def _is_auto(text: str) -> bool:
+    if text.strip().lower() not in ("auto", "off"):
+        raise ValueError(f"'{text}' is not auto or off")
+    return text.strip().lower() == "auto"
 
 
 def _positive(text: str) -> int | None:

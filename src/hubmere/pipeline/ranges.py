@@ -19,6 +19,7 @@ import pyarrow as pa
 from hubmere.client.connection import Account
 from hubmere.client.consumer import HubReader
 from hubmere.client.failures import RangeLost
+from hubmere.client.local_segments import LocalSegmentsReader
 from hubmere.client.pool import pooled_client
 from hubmere.pipeline.decode import decode
 from hubmere.pipeline.offsets import DataLost, HubRecreated, Lost, Range
@@ -57,16 +58,18 @@ def read_ranges(
     hub_id: str | None,
     fails_on_data_loss: bool,
     location: "Location | None" = None,
+    reads_local_segments: bool = True,
 ) -> Iterator[pa.RecordBatch]:
     """The events of the ranges, in order; `hub_id` is that of the hub for which they were planned.
 
-    `location` is that of captured files, for events that the log no longer has.
+    `location` is that of captured files, for events that the log no longer has. With `reads_local_segments` the batches
+    of a node on the same machine are read from its files, where it allows that.
     """
     settle()
     enlarge_output()
     files = None if location is None else _files_of(location, hub_id)
     with pooled_client(account) as client:
-        reader = HubReader(client, hub)
+        reader = LocalSegmentsReader(client, hub) if reads_local_segments else HubReader(client, hub)
         for each in ranges:
             yield from _read_range(reader, hub, each, schema, files, fails_on_data_loss=fails_on_data_loss)
         check_hub(reader, hub, hub_id)

@@ -167,6 +167,7 @@ class _Reading:
             hub_id=partition.hub_id,
             fails_on_data_loss=options.fails_on_data_loss,
             location=partition.location,
+            reads_local_segments=options.reads_local_segments,
         )
 
     def _tasks_of(

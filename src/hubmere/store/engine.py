@@ -98,6 +98,18 @@ class Chunk(NamedTuple):
     offsets: Mapping[int, Sequence[int]] | None = None
 
 
+class FileRange(NamedTuple):
+    """Whole committed batches in one file, which other processes of this machine can read."""
+
+    path: str
+    file_id: str  # device and inode: whether a file that was opened by its path is this one
+    position: int  # of the first batch in the file
+    end_position: int
+    offset: int  # byte offset (the AMQP offset) of the first batch
+    first_sequence: int  # base sequence number of the first batch
+    next_sequence: int
+
+
 class CompactionPass(Protocol):
     """One pass of compaction over one log."""
 
@@ -198,6 +210,14 @@ class PartitionLog(Protocol):
 
     def aborted_transactions(self, first_sequence: int, end_sequence: int) -> Sequence[AbortedTransaction]:
         """Aborted transactions that overlap a range of sequence numbers."""
+
+    def file_ranges(self, first_sequence: int, end_sequence: int, boot_id: str) -> Sequence[FileRange]:
+        """Files with the first events of a range, for a process of the machine with this boot id.
+
+        In order and without a gap; a few files, and nothing beyond the last stable sequence number. Empty if the log is
+        kept elsewhere, compacted or damaged, if it does not have the first event, or if the range has aborted
+        transactions: then only `read` is possible.
+        """
 
     def find(self, position: Position) -> int:
         """The sequence number at which a reader of this position starts, between `log_start` and `committed`."""

@@ -108,6 +108,11 @@ class Files:
         except (OSError, ValueError):
             return ""
 
+    def file_id(self, fd: int) -> str:
+        """Device and inode of an open file; empty if other processes cannot open it."""
+        found = os.fstat(fd)
+        return f"{found.st_dev}:{found.st_ino}"
+
     def free_bytes(self, path: Path) -> int:
         """Free bytes on the file system of a path."""
         found = os.statvfs(path)

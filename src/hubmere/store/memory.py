@@ -69,6 +69,10 @@ class MemoryFiles(Files):
         """False: its descriptors are not those of the system."""
         return False
 
+    def file_id(self, fd: int) -> str:
+        """Empty: other processes have no access."""
+        return ""
+
     def sync_directory(self, path: Path) -> None:
         """Does nothing: memory is not durable."""
 

@@ -9,6 +9,7 @@ from hubmere.store.engine import (
     AbortedTransaction,
     Chunk,
     CompactionPass,
+    FileRange,
     LogConfig,
     LogState,
     PartitionLog,
@@ -90,6 +91,10 @@ class ForwardingLog:
     def aborted_transactions(self, first_sequence: int, end_sequence: int) -> Sequence[AbortedTransaction]:
         """See `PartitionLog`."""
         return self.log.aborted_transactions(first_sequence, end_sequence)
+
+    def file_ranges(self, first_sequence: int, end_sequence: int, boot_id: str) -> Sequence[FileRange]:
+        """See `PartitionLog`."""
+        return self.log.file_ranges(first_sequence, end_sequence, boot_id)
 
     def find(self, position: Position) -> int:
         """See `PartitionLog`."""

@@ -45,6 +45,7 @@ from hubmere.store.engine import (
     AbortedTransaction,
     Chunk,
     CompactionPass,
+    FileRange,
     LogConfig,
     LogState,
     ProducerState,
@@ -250,6 +251,10 @@ class KafkaLog:
     def aborted_transactions(self, first_sequence: int, end_sequence: int) -> Sequence[AbortedTransaction]:
         """Aborted transactions in a range that was just read."""
         return self.cache.aborted(first_sequence, end_sequence)
+
+    def file_ranges(self, first_sequence: int, end_sequence: int, boot_id: str) -> Sequence[FileRange]:
+        """None: the files are those of the cluster's brokers."""
+        return ()
 
     def _want(self, sequence: int) -> None:
         if sequence not in self.wants:

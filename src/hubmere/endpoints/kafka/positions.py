@@ -4,7 +4,8 @@ Only a search by a producer's timestamp decodes a batch, and only the one that c
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -46,6 +47,7 @@ from hubmere.wire.kafka.messages.fetch import (
     ListOffsetsTopicResponse,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
+    StoredFile,
 )
 from hubmere.wire.kafka.schema import EncodedStruct
 
@@ -68,6 +70,8 @@ def list_offsets(session: KafkaSession, request: Request) -> WaitingSteps:
             else:
                 view_of = partial(_view, session, topic.name, stored_only=reads_log_alone(request))
                 found = yield from _list_offset(session, topic.name, part, view_of, committed_only=committed_only)
+                if body.boot_id and part.files_end >= 0 and not found.error_code:
+                    found = replace(found, files=_files(session, topic.name, part, body.boot_id))
                 partitions.append(found)
             yield None
         topics.append(encode_part(request, ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions))))
@@ -132,6 +136,32 @@ def _end_after_bytes(view: PartitionView, asked: ListOffsetsPartition, *, commit
     found = view.find(Position.offset(first.offset + asked.max_bytes, inclusive=True))
     last = view.read(found, 1) if first.next_sequence < found < end else None
     return min(end, max(found if last is None else last.first_sequence, first.next_sequence))
+
+
+def _files(session: KafkaSession, topic: str, asked: ListOffsetsPartition, boot_id: str) -> tuple[StoredFile, ...]:
+    """The files with a range of stable events, if the client is on this machine; empty: it has to fetch them."""
+    try:
+        reader = session.caller.follow(topic, asked.index, _ignore, session.now_s, stored_only=True)
+        with closing(reader):
+            found = reader.file_ranges(asked.start_offset, asked.files_end, boot_id, session.now)
+    except Refusal:
+        return ()
+    return tuple(
+        StoredFile(
+            path=each.path,
+            file_id=each.file_id,
+            position=each.position,
+            end_position=each.end_position,
+            log_position=each.offset,
+            first_offset=each.first_sequence,
+            end_offset=each.next_sequence,
+        )
+        for each in found
+    )
+
+
+def _ignore() -> None:
+    """The partition has moved."""
 
 
 def _check_epoch(asked: int, current: int) -> ErrorCode:

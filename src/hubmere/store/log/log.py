@@ -32,7 +32,16 @@ from hubmere.model.errors import (
 from hubmere.model.position import Position
 from hubmere.model.receipt import Receipt
 from hubmere.records.runs import BatchRun
-from hubmere.store.engine import AbortedTransaction, Chunk, LogConfig, LogState, ProducerState, RetentionHold, Watcher
+from hubmere.store.engine import (
+    AbortedTransaction,
+    Chunk,
+    FileRange,
+    LogConfig,
+    LogState,
+    ProducerState,
+    RetentionHold,
+    Watcher,
+)
 from hubmere.store.log.commit import GroupCommit
 from hubmere.store.log.committed_file import Boundary, CommittedSlot
 from hubmere.store.log.maintenance import CompactionRun, Maintenance
@@ -255,6 +264,11 @@ class LocalLog:
     def aborted_transactions(self, first_sequence: int, end_sequence: int) -> Sequence[AbortedTransaction]:
         """Aborted transactions that overlap a range of sequence numbers."""
         return self._reader.aborted_transactions(first_sequence, end_sequence)
+
+    def file_ranges(self, first_sequence: int, end_sequence: int, boot_id: str) -> Sequence[FileRange]:
+        """Files with the events of a range, for a process of the machine with this boot id."""
+        is_here = bool(boot_id) and boot_id == self._resources.files.boot_id()
+        return self._reader.file_ranges(first_sequence, end_sequence) if is_here else ()
 
     def find(self, position: Position) -> int:
         """The sequence number at which a reader of this position starts, between `log_start` and `committed`."""

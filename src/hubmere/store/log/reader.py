@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from hubmere.model.errors import PositionBeyondEnd, SequenceOutOfRange
 from hubmere.model.position import Anchor, Position
-from hubmere.store.engine import AbortedTransaction, Chunk, LogState
+from hubmere.store.engine import AbortedTransaction, Chunk, FileRange, LogState
 from hubmere.store.log.committed_file import Boundary
 from hubmere.store.log.segments.log_segments import LogSegments
 
@@ -69,6 +69,14 @@ class LogReader:
     def aborted_transactions(self, first_sequence: int, end_sequence: int) -> Sequence[AbortedTransaction]:
         """Aborted transactions that overlap a range of sequence numbers."""
         return self._segments.aborted(first_sequence, end_sequence)
+
+    def file_ranges(self, first_sequence: int, end_sequence: int) -> Sequence[FileRange]:
+        """Files with the stable events of a range; empty if the range must be read in another way."""
+        end = min(end_sequence, self.last_stable.sequence)
+        is_here = self._segments.log_start <= first_sequence < end
+        if not is_here or self._segments.aborted(first_sequence, end):
+            return ()
+        return self._segments.file_ranges(first_sequence, end, self.last_stable)
 
     def find(self, position: Position) -> int:
         """The sequence number at which a reader of this position starts, between `log_start` and `committed`."""

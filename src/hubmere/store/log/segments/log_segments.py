@@ -9,13 +9,14 @@ Thread rule: the owner's thread only.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from struct import Struct
 
 from hubmere.model.offsets import index_at_offset, spread_offset
 from hubmere.records.header import APPEND_TIME, HEADER_BYTES, BatchHeader
 from hubmere.records.records import encode_batch
-from hubmere.store.engine import AbortedTransaction, Chunk
+from hubmere.store.engine import AbortedTransaction, Chunk, FileRange
 from hubmere.store.files import Handle, unlink_if_exists
 from hubmere.store.log.committed_file import Boundary
 from hubmere.store.log.records import stored_records
@@ -27,6 +28,8 @@ from hubmere.store.recovery.manifest import Manifest, SegmentStart
 
 # An empty batch covers at most this many sequence numbers: its last delta is 32-bit.
 _MOST_COVERED = 2**31 - 1
+# Files that one answer names, since each of them is opened: 2 GB with segments of the usual size.
+_MOST_FILES = 8
 
 _BASE_SEQUENCE = Struct(">q")
 # Suffix of files that earlier versions renamed before they removed them.
@@ -209,6 +212,32 @@ class LogSegments:
             if visible_end.position <= segment.base_position:
                 return
             yield segment, min(segment.size_bytes, visible_end.position - segment.base_position)
+
+    def file_ranges(self, first: int, end: int, visible_end: Boundary) -> list[FileRange]:
+        """The parts of the first files with the batches of a range; empty if the log is compacted or damaged."""
+        found: list[FileRange] = []
+        if self.is_compact or self.gaps:
+            return found
+        for segment, size_bytes in islice(self._spans(first, visible_end), _MOST_FILES):
+            if segment.base_sequence >= end:
+                break
+            file_id = self._resources.files.file_id(segment.log.fd())
+            begin = self._span_of(segment, max(first, segment.base_sequence), size_bytes)
+            after = self._end_of(segment, visible_end)
+            stop = (0, size_bytes, 0, after) if end >= after else self._span_of(segment, end - 1, size_bytes)
+            if not file_id or begin is None or stop is None:
+                return []
+            path, offset = str(segment.path(LOG).absolute()), segment.base_position + begin[0]
+            found.append(FileRange(path, file_id, begin[0], stop[1], offset, begin[2], stop[3]))
+        return found
+
+    def _span_of(self, segment: Segment, sequence: int, end: int) -> tuple[int, int, int, int] | None:
+        """Positions of the batch with a sequence number, and its first and next sequence number."""
+        found = self._locate_in(segment, sequence, end)
+        if found is None or found[1].base_sequence_number > sequence:
+            return None
+        position, header = found
+        return position, position + header.size_bytes, header.base_sequence_number, header.next_sequence_number
 
     # --- finding ---
 

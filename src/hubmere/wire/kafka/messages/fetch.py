@@ -20,6 +20,8 @@ PRIVATE_TAGS = 0x4000
 LOG_POSITION_TAG = PRIVATE_TAGS
 AFTER_BYTES_TAG = PRIVATE_TAGS
 MAX_BYTES_TAG = PRIVATE_TAGS + 1
+FILES_TAG = PRIVATE_TAGS + 2
+BOOT_ID_TAG = PRIVATE_TAGS
 
 
 @struct
@@ -155,6 +157,8 @@ class ListOffsetsPartition:
     # Ours alone: ask also where a reader stops that begins at an offset and takes so many bytes of the log.
     start_offset: int = wire(INT64, since=6, tag=AFTER_BYTES_TAG, default=-1)
     max_bytes: int = wire(INT64, since=6, tag=MAX_BYTES_TAG, default=-1)
+    # Ours alone: ask also for the files with the events from `start_offset` up to, not including, this offset.
+    files_end: int = wire(INT64, since=6, tag=FILES_TAG, default=-1)
 
 
 @struct
@@ -172,6 +176,21 @@ class ListOffsetsRequest:
     replica_id: int = wire(INT32, default=-1)
     isolation_level: int = wire(INT8, since=2, default=0)
     topics: tuple[ListOffsetsTopic, ...] = wire(array(ListOffsetsTopic))
+    # Ours alone: the boot id of the client's machine. Files are named only to clients on the node's machine.
+    boot_id: str | None = wire(STRING, since=6, nullable=True, tag=BOOT_ID_TAG, default=None)
+
+
+@struct
+class StoredFile:
+    """Ours alone: whole batches in a file of the node, in the order of the log and without a gap."""
+
+    path: str = wire(STRING)
+    file_id: str = wire(STRING)  # device and inode
+    position: int = wire(INT64)  # of the first batch in the file
+    end_position: int = wire(INT64)
+    log_position: int = wire(INT64)  # byte offset of the first batch in the log
+    first_offset: int = wire(INT64)  # base offset of the first batch
+    end_offset: int = wire(INT64)
 
 
 @struct
@@ -185,6 +204,7 @@ class ListOffsetsPartitionResponse:
     leader_epoch: int = wire(INT32, since=4, default=-1)
     # Ours alone: the offset at which the reader of `start_offset` and `max_bytes` stops; -1 if nobody asked.
     end_offset: int = wire(INT64, since=6, tag=AFTER_BYTES_TAG, default=-1)
+    files: tuple[StoredFile, ...] = wire(array(StoredFile), since=6, tag=FILES_TAG, default=())
 
 
 @struct
