@@ -35,7 +35,6 @@ _STOPPED_S = 0.3
 
 # Known long turns, by a function in their stack, with the reason. Remove an entry with its cause.
 KNOWN: Mapping[str, str] = {
-    "/translate/deliver.py": "a compressed batch is decompressed and encoded in one turn when it is delivered by AMQP",
     "/nicegui/": "the portal builds a page or a dialog in one turn",
 }
 

@@ -6,7 +6,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hubmere.records.compression import Codec
 from hubmere.records.header import read_header, seal, write_header
 from hubmere.records.records import Marker, Record, encode_batch, encode_marker
-from hubmere.translate import DecodedCache, RuntimeInfo, message_at, messages_to_batch
+from hubmere.translate import DecodedCache, RuntimeInfo, messages_to_batch
 from translate.builders import (
     LOG,
     NOW_MS,
@@ -89,7 +89,7 @@ def test_emission_without_credit_is_empty() -> None:
     """It names the next event."""
     emission = emit(three_events(7), 8, limit=0)
 
-    assert (emission.frames, emission.count, emission.next_sequence, emission.needs_split) == (b"", 0, 8, False)
+    assert (emission.frames, emission.count, emission.next_sequence, emission.long_message) == (b"", 0, 8, None)
 
 
 def test_byte_limit_always_allows_one_frame() -> None:
@@ -98,7 +98,7 @@ def test_byte_limit_always_allows_one_frame() -> None:
 
     emission = emit(batch, max_bytes=10, max_frame_size=1000)
 
-    assert (emission.count, emission.next_sequence, emission.needs_split) == (1, 1, False)
+    assert (emission.count, emission.next_sequence, emission.long_message) == (1, 1, None)
 
 
 def test_an_event_larger_than_a_frame_ends_the_emission() -> None:
@@ -106,10 +106,10 @@ def test_an_event_larger_than_a_frame_ends_the_emission() -> None:
     batch = stored(messages_to_batch([data(b"a"), data(bytes(5000)), data(b"c")]))
 
     emission = emit(batch, max_frame_size=4096)
-    message = message_at(batch, 0, emission.next_sequence, cache=DecodedCache(), log=LOG)
+    message = emission.long_message
     rest = emit(batch, emission.next_sequence + 1, max_frame_size=4096)
 
-    assert (emission.count, emission.next_sequence, emission.needs_split) == (1, 1, True)
+    assert (emission.count, emission.next_sequence) == (1, 1)
     assert message is not None
     assert message.endswith(data(bytes(5000)))
     assert bodies(rest.frames) == [data(b"c")]
@@ -121,7 +121,7 @@ def test_frame_of_exactly_the_maximum_size_is_not_split() -> None:
     size = len(emit(batch).frames)
 
     assert emit(batch, max_frame_size=size).count == 1
-    assert emit(batch, max_frame_size=size - 1).needs_split
+    assert emit(batch, max_frame_size=size - 1).long_message is not None
 
 
 def test_a_split_event_carries_runtime_metrics_too() -> None:
@@ -129,9 +129,9 @@ def test_a_split_event_carries_runtime_metrics_too() -> None:
     info = RuntimeInfo(last_sequence=2, last_offset=2, last_enqueued_ms=3, retrieved_ms=4)
     batch = three_events()
 
-    message = message_at(batch, 0, 1, cache=DecodedCache(), log=LOG, runtime=info)
+    emission = emit(batch, 1, runtime=info, max_frame_size=20)
 
-    assert message == deliveries(emit(batch, 1, limit=1, runtime=info).frames)[0].payload
+    assert emission.long_message == deliveries(emit(batch, 1, limit=1, runtime=info).frames)[0].payload
 
 
 def test_several_batches_are_read_in_one_call() -> None:
@@ -162,7 +162,6 @@ def test_gaps_of_compaction_are_kept() -> None:
 
     assert (whole.count, whole.next_sequence) == (3, 17)
     assert (bodies(rest.frames), rest.next_sequence) == ([data(b"b")], 14)
-    assert message_at(batch, 0, 12, cache=DecodedCache(), log=LOG, offsets_are_sequences=True) is None
 
 
 def test_control_batches_are_skipped() -> None:
@@ -337,12 +336,6 @@ def test_envelope_that_does_not_match_its_record_is_an_ordinary_header(
     assert [bytes(raw.raw) for raw in got.sections.body] == [data(value or b"")]
 
 
-def test_missing_event_has_no_message() -> None:
-    """The number is past the end, or there is no batch."""
-    assert message_at(three_events(), 0, 3, cache=DecodedCache(), log=LOG) is None
-    assert message_at(b"", 0, 0, cache=DecodedCache(), log=LOG) is None
-
-
 def test_incomplete_batch_ends_the_emission() -> None:
     """The log returns complete batches, so an incomplete one is not read."""
     whole = three_events()
@@ -407,7 +400,7 @@ def test_cache_of_decoded_batches_is_limited() -> None:
     large = stored(messages_to_batch([data(bytes(5000))]), base=100)
 
     emit(large, 100, cache=cache)
-    kept = cache.get(LOG, read_header(large))
+    kept = cache.get((LOG, 100, read_header(large).crc))
 
     assert kept is not None
     assert cache.used_bytes == kept.size_bytes

@@ -19,7 +19,8 @@ from hubmere.records import kernels
 from hubmere.records.header import HEADER_BYTES, BatchHeader
 from hubmere.records.records import read_marker
 from hubmere.translate.columns import BARE, Headers, Row, row_of
-from hubmere.translate.deliver import batches_from, uncompressed_records
+from hubmere.translate.deliver import batches_from
+from hubmere.translate.slices import uncompressed_records
 
 log = logging.getLogger("hubmere.spark")
 

@@ -11,7 +11,7 @@ from enum import IntEnum
 from struct import Struct, unpack_from
 from typing import Final
 
-from hubmere.records.faults import UnreadableRecords
+from hubmere.records.faults import RecordsTooLarge, UnreadableRecords
 
 Buffer = bytes | bytearray | memoryview
 
@@ -60,7 +60,7 @@ def compress(codec: Codec, data: Buffer) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
-    """The records of a batch as bytes; raises UnreadableRecords if they are broken or larger than `max_bytes`."""
+    """The records of a batch; raises UnreadableRecords if they are broken, RecordsTooLarge if above `max_bytes`."""
     return bytes(decompress_to_buffer(codec, data, max_bytes))
 
 
@@ -86,8 +86,10 @@ def _decompress_stream(stream: str, data: bytes, max_bytes: int) -> memoryview:
         try:
             written = decode_into(data, out)
         except cramjam.DecompressionError as broken:
-            if capacity >= max_bytes or _BUFFER_FULL not in str(broken):
+            if _BUFFER_FULL not in str(broken):
                 raise UnreadableRecords(f"records do not decompress within {max_bytes} bytes: {broken}") from None
+            if capacity >= max_bytes:
+                raise RecordsTooLarge(f"records do not decompress within {max_bytes} bytes: {broken}") from None
             capacity = min(max_bytes, capacity * _GROWTH)
         else:
             return memoryview(out)[:written]
@@ -122,7 +124,7 @@ def _decompress_block(block: bytes, max_bytes: int) -> bytes:
     try:
         size_bytes = cramjam.snappy.decompress_raw_len(block)
         if size_bytes > max_bytes:
-            raise UnreadableRecords(f"snappy records of {size_bytes} bytes; {max_bytes} is the most")
+            raise RecordsTooLarge(f"snappy records of {size_bytes} bytes; {max_bytes} is the most")
         return bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError as broken:
         raise UnreadableRecords(f"snappy records do not decompress: {broken}") from None

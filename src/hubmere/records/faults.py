@@ -8,3 +8,7 @@ class UnreadableRecords(ValueError):
         super().__init__(why)
         self.why = why
         self.index = index
+
+
+class RecordsTooLarge(UnreadableRecords):
+    """The decompressed records are larger than the caller allows."""

@@ -6,15 +6,15 @@ its `record_layout` describes how a message is stored in a record.
 """
 
 from hubmere.translate.assignments import assigned_partitions
+from hubmere.translate.decoded import DecodedCache
 from hubmere.translate.deliver import (
     AbortedRange,
-    DecodedCache,
+    ClosedBatch,
     Emission,
     OwnOffsets,
     RuntimeInfo,
     delivery_annotations,
     emit_transfers,
-    message_at,
 )
 from hubmere.translate.http import HttpEvent, UserProperty, message_from_http, publication_from_http
 from hubmere.translate.ingest import (
@@ -25,6 +25,7 @@ from hubmere.translate.ingest import (
     messages_to_batch,
     publication_from_amqp,
 )
+from hubmere.translate.slices import OpenBatch, open_batch
 from hubmere.translate.traces import trace_parents
 from hubmere.translate.view import EventView, TypedValue, events
 
@@ -42,10 +43,12 @@ __all__ = [
     "DecodedCache",
     "RuntimeInfo",
     "AbortedRange",
+    "ClosedBatch",
     "Emission",
     "OwnOffsets",
     "emit_transfers",
-    "message_at",
+    "OpenBatch",
+    "open_batch",
     "delivery_annotations",
     "EventView",
     "TypedValue",

@@ -13,12 +13,10 @@ from hubmere.model.offsets import spread_offset
 from hubmere.records import kernels
 from hubmere.records.header import BatchHeader, Buffer
 from hubmere.translate.columns import PROPERTY_NAMES, section_value
-from hubmere.translate.deliver import OwnOffsets, batches_from, is_visible, uncompressed_records
+from hubmere.translate.deliver import OwnOffsets, batches_from, is_visible
+from hubmere.translate.slices import Record, Slice, open_batch
 from hubmere.wire.amqp.codec import types as amqp
 from hubmere.wire.amqp.codec.message import split_message
-
-# Time delta, offset delta, key, value, headers.
-_Record = tuple[int, int, bytes | None, bytes | None, list[tuple[bytes, bytes | None]]]
 
 _TYPE_NAMES: Mapping[type, str] = {
     type(None): "null",
@@ -90,36 +88,45 @@ def events(
     for header, batch_offset, closed in batches_from(data, offset, from_sequence):
         if not is_visible(header):
             continue
-        records = _records(header, closed)
-        if records is None:
-            if on_unreadable is not None:
-                on_unreadable(header.base_sequence_number, header.next_sequence_number)
-            continue
         own = None if offsets is None else offsets.get(header.base_sequence_number)
-        for view in _views(header, records, batch_offset, has_sequences=offsets_are_sequences, own=own):
-            if len(found) >= limit:
-                return found
-            if view.sequence >= from_sequence:
-                found.append(view)
+        batch = open_batch(header, closed)
+        sequence = max(from_sequence, header.base_sequence_number)
+        while sequence < header.next_sequence_number:
+            part = batch.slice_from(sequence)
+            records = _records(part) if batch.is_readable else None
+            if records is None:
+                if on_unreadable is not None:
+                    on_unreadable(part.sequence, header.next_sequence_number)
+                break
+            for view in _views(header, records, part.first, batch_offset, has_sequences=offsets_are_sequences, own=own):
+                if len(found) >= limit:
+                    return found
+                if view.sequence >= from_sequence:
+                    found.append(view)
+            sequence = part.next_sequence
     return found
 
 
-def _records(header: BatchHeader, closed: memoryview) -> list[_Record] | None:
-    """The decoded records of a batch; None if they cannot be decoded."""
-    opened = uncompressed_records(header, closed)
-    if opened is None:
-        return None
+def _records(part: Slice) -> list[Record] | None:
+    """The decoded records of a slice; None if they cannot be decoded."""
     try:
-        return kernels.read_records(opened[0], opened[1], header.record_count)
+        return kernels.read_records(part.records, part.at, part.record_count)
     except kernels.Malformed:
         return None
 
 
 def _views(
-    header: BatchHeader, records: list[_Record], offset: int, *, has_sequences: bool, own: Sequence[int] | None
+    header: BatchHeader,
+    records: list[Record],
+    first: int,
+    offset: int,
+    *,
+    has_sequences: bool,
+    own: Sequence[int] | None,
 ) -> Iterator[EventView]:
+    """The events of records, of which `first` are before them in the batch."""
     is_append_time = header.is_append_time
-    for index, (time_delta, delta, key, value, headers) in enumerate(records):
+    for index, (time_delta, delta, key, value, headers) in enumerate(records, first):
         sequence = header.base_sequence_number + delta
         if own is not None:
             event_offset = own[index]

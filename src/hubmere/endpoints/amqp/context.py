@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from hubmere.broker import Broker, Coalescer
 from hubmere.endpoints.amqp.errors import RecentlyBusy
+from hubmere.endpoints.amqp.links.deliveries import Deliveries
 from hubmere.endpoints.amqp.links.idempotence import Producers
 from hubmere.endpoints.amqp.links.read_link import RetainedBytes
 from hubmere.endpoints.memory import MemoryBudget
 from hubmere.model.clock import Clock
-from hubmere.translate import DecodedCache
 from hubmere.wire.amqp import EngineOptions
 
 
@@ -25,7 +25,7 @@ class AmqpContext:
     memory: MemoryBudget
     coalescer: Coalescer
     options: EngineOptions
-    decoded: DecodedCache
+    deliveries: Deliveries
     retained: RetainedBytes
     producers: Producers
     busy: RecentlyBusy

@@ -4,13 +4,13 @@ from hubmere.broker import Broker, Coalescer
 from hubmere.endpoints.amqp.connection import AmqpConnection
 from hubmere.endpoints.amqp.context import AmqpContext
 from hubmere.endpoints.amqp.errors import RecentlyBusy
+from hubmere.endpoints.amqp.links.deliveries import Deliveries
 from hubmere.endpoints.amqp.links.idempotence import Producers
 from hubmere.endpoints.amqp.links.read_link import RetainedBytes
 from hubmere.endpoints.coalescing import build_coalescer
 from hubmere.endpoints.memory import MemoryBudget
 from hubmere.model.addresses import Addresses
 from hubmere.model.clock import Clock
-from hubmere.translate import DecodedCache
 from hubmere.wire.amqp import EngineOptions
 
 # Links of one connection: a reader and a publisher for each partition of the largest hub, and some more.
@@ -56,7 +56,7 @@ class AmqpEndpoint:
                 max_links=MAX_LINKS,
                 max_message_bytes=MAX_MESSAGE_BYTES,
             ),
-            decoded=DecodedCache(),
+            deliveries=Deliveries(),
             retained=RetainedBytes(min(MAX_RETAINED_BYTES, memory.limit_bytes // 8)),
             producers=Producers(),
             busy=RecentlyBusy(),

@@ -19,7 +19,9 @@ from .record_layout import (
     NULL,
     PLAIN_ENVELOPE,
     TABLE_SIZE,
+    offset_delta,
     read_records,
+    skip_records,
     with_length,
 )
 from .renumbering import renumber_records
@@ -46,9 +48,11 @@ __all__ = [
     "join_messages",
     "keyed_messages",
     "message_of",
+    "offset_delta",
     "read_records",
     "renumber_records",
     "single_record",
+    "skip_records",
     "split_batch",
     "take_requests",
     "take_transfers",

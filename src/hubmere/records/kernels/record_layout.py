@@ -128,6 +128,35 @@ def read_records(
     return found
 
 
+def skip_records(records: bytes, at: int, limit: int, max_bytes: int) -> tuple[int, int]:
+    """How many records follow a position, and where they end: at most `limit`, and one, or `max_bytes` of them."""
+    end = len(records)
+    stop = at
+    count = 0
+    while count < limit and stop < end:
+        size = records[stop]
+        following = stop + 1
+        if size >= 0x80:
+            size, following = read_uvarint(records, stop, end)
+        following += size >> 1
+        if size & 1 or following > end:
+            raise Malformed("a record is cut short")
+        if count and following - at > max_bytes:
+            break
+        stop = following
+        count += 1
+    return count, stop
+
+
+def offset_delta(records: bytes, at: int) -> int:
+    """The offset delta of the record at a position."""
+    end = len(records)
+    _, at = _read_varint(records, at, end)
+    _, at = _read_varint(records, at + 1, end)
+    delta, _ = _read_varint(records, at, end)
+    return delta
+
+
 def read_record(
     data: bytes, at: int, stop: int
 ) -> tuple[int, int, bytes | None, bytes | None, list[tuple[bytes, bytes | None]]]:

@@ -88,10 +88,12 @@ def encode_messages(
     time_ms: int,
     is_append_time: bool,
     offsets: list[int] | None = None,
+    skipped: int = 0,
 ) -> tuple[list[bytes], list[int]]:
-    """The events of one batch as encoded AMQP messages, and their sequence numbers.
+    """The events of one batch, or of a slice of it, as encoded AMQP messages, and their sequence numbers.
 
-    The list of numbers is empty if they are dense from `base_sequence`. `records` is uncompressed from `at` to its end.
+    The list of numbers is empty if they are dense from `base_sequence`. `records` is uncompressed from `at` to its end
+    and holds `count` records of the batch, behind `skipped` others.
     The offset of an event is `offset` plus its share of `size_bytes`; if that is zero, it is the event's own one in
     `offsets` or, without these, its sequence number.
     `time_ms` is the time of every event if `is_append_time`, otherwise the base of their deltas.
@@ -99,7 +101,7 @@ def encode_messages(
     end = len(records)
     messages: list[bytes] = []
     numbers: list[int] = []
-    if count < 0 or count > last_delta + 1 or count > MAX_RECORDS:
+    if count < 0 or skipped < 0 or skipped + count > last_delta + 1 or count > MAX_RECORDS:
         raise Malformed("a record count is not possible")
     if offsets is not None and len(offsets) != count:
         raise Malformed("not every record has an offset")
@@ -110,7 +112,7 @@ def encode_messages(
     offset_lead = _OFFSET_LEADS[width]
     time_entry = _TIME_ENTRY + time_ms.to_bytes(8, "big", signed=True)
     is_dense = True
-    for index in range(count):
+    for index in range(skipped, skipped + count):
         if at + 2 > end:
             raise Malformed("a record is cut short")
         size = records[at]
@@ -144,7 +146,7 @@ def encode_messages(
                     if size_bytes
                     else sequence
                     if offsets is None
-                    else offsets[index]
+                    else offsets[index - skipped]
                 )
                 if len(digits) != width:
                     width = len(digits)
@@ -165,12 +167,16 @@ def encode_messages(
             raise Malformed("offset deltas do not increase")
         if is_dense and delta != index:
             is_dense = False
-            numbers = [base_sequence + n for n in range(index)]
+            numbers = [base_sequence + n for n in range(skipped, index)]
         if not is_dense:
             numbers.append(base_sequence + delta)
         sequence = base_sequence + delta
         digits = b"%d" % (
-            offset + delta * size_bytes // spread if size_bytes else sequence if offsets is None else offsets[index]
+            offset + delta * size_bytes // spread
+            if size_bytes
+            else sequence
+            if offsets is None
+            else offsets[index - skipped]
         )
         entries = _ENTRIES[len(digits)].pack(
             _SEQUENCE_ENTRY,

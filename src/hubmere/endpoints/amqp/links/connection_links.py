@@ -179,7 +179,7 @@ class Links:
             self._host,
             link,
             caller.events_of(address.hub, *address.below),
-            decoded=context.decoded,
+            deliveries=context.deliveries,
             retained=context.retained,
             has_metrics=has_metrics,
         )

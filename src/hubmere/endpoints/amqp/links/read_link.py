@@ -5,19 +5,23 @@ Algorithm:
    in pieces of about 100 KB.
 2. It stops when credit, session window, socket, throughput units or events run out. The same cause starts it again: a
    flow frame, a window, a writable socket, a timer, or the move of the partition's committed end.
-3. After `CHUNKS_PER_TURN` pieces the other connections get their turn.
+3. After `CHUNKS_PER_TURN` pieces or `TURN_SECONDS` the other connections get their turn, and while a large batch is
+   being opened (`deliveries`).
 
 Every delivery is sent settled and has an empty tag: reading removes nothing, so there is no outcome to wait for.
 """
 
+import time
+
 from hubmere.broker import LinkRole, LinkView, Reader, Resource
 from hubmere.endpoints.amqp.errors import entity_name
+from hubmere.endpoints.amqp.links.deliveries import Deliveries
 from hubmere.endpoints.amqp.links.link_handler import HubLink, LinkHost
 from hubmere.endpoints.stream import Timer
 from hubmere.model.entity import Rights
 from hubmere.model.errors import Refusal
 from hubmere.records.header import read_header
-from hubmere.translate import DecodedCache, OwnOffsets, RuntimeInfo, emit_transfers, message_at
+from hubmere.translate import OwnOffsets, RuntimeInfo, emit_transfers
 from hubmere.wire.amqp import Link
 
 # One write to the transport; smaller ones cost system calls, larger ones stall the other connections.
@@ -26,6 +30,8 @@ WRITE_BYTES = 96 * 1024
 READ_BYTES = 128 * 1024
 # Pieces that one link sends before the others get their turn.
 CHUNKS_PER_TURN = 16
+# The same in processor time: events with many properties take longer. It is measured after the first piece.
+TURN_SECONDS = 0.005
 
 
 class RetainedBytes:
@@ -89,7 +95,7 @@ class ReadLink(HubLink):
     """A link on which the peer reads a partition."""
 
     __slots__ = (
-        "_decoded",
+        "_deliveries",
         "_has_metrics",
         "_hub_name",
         "_is_scheduled",
@@ -109,12 +115,12 @@ class ReadLink(HubLink):
         link: Link,
         resource: Resource,
         *,
-        decoded: DecodedCache,
+        deliveries: Deliveries,
         retained: RetainedBytes,
         has_metrics: bool,
     ) -> None:
         super().__init__(host, link, resource)
-        self._decoded = decoded
+        self._deliveries = deliveries
         self._retained = retained
         self._has_metrics = has_metrics
         self._reader: Reader | None = None
@@ -207,20 +213,31 @@ class ReadLink(HubLink):
         reader = self._reader
         if reader is None or self._timer is not None:
             return
-        for _ in range(CHUNKS_PER_TURN):
+        until = 0.0
+        for number in range(CHUNKS_PER_TURN):
             if not self._may_send(reader):
                 break
             piece = self._next_piece(reader)
             if piece is None:
                 self._complete_drain()
                 break
+            if number == 1:
+                until = time.thread_time() + TURN_SECONDS
+            elif number and time.thread_time() > until:
+                self._continue_later()
+                return
             if self._send_from(piece, reader):
                 self._host.flush()
+            if self._is_scheduled:
+                return
         else:
-            self._is_scheduled = True
-            self._host.wire.call_soon(self._turn)
+            self._continue_later()
             return
         self._keep_piece()
+
+    def _continue_later(self) -> None:
+        self._is_scheduled = True
+        self._deliveries.take_turn(self._host.wire, self._turn)
 
     def _may_send(self, reader: Reader) -> bool:
         if not self._link.transfer_window():
@@ -265,7 +282,7 @@ class ReadLink(HubLink):
             handle=link.handle,
             next_delivery_id=link.next_delivery_id,
             max_frame_size=link.max_frame_size,
-            cache=self._decoded,
+            cache=self._deliveries.cache,
             log=self._log,
             runtime=self._runtime_info(reader),
             offsets_are_sequences=reader.offsets_are_sequences,
@@ -278,28 +295,14 @@ class ReadLink(HubLink):
         if emission.count:
             link.queue_transfers(emission.frames, emission.count)
         reader.advance(emission.next_sequence, emission.count, len(emission.frames), now)
-        if emission.needs_split and link.transfer_window():
-            return emission.count + self._send_split(piece, reader, now)
-        return emission.count
-
-    def _send_split(self, piece: _Piece, reader: Reader, now: float) -> int:
-        """Send one event that needs several frames; returns how many were sent."""
-        sequence = reader.next_sequence
-        message = message_at(
-            piece.rest,
-            piece.rest_offset,
-            sequence,
-            cache=self._decoded,
-            log=self._log,
-            runtime=self._runtime_info(reader),
-            offsets_are_sequences=reader.offsets_are_sequences,
-            offsets=piece.offsets,
-        )
-        if message is None:
-            return 0
-        self._link.send(message, tag=b"", batchable=True)
-        reader.advance(sequence + 1, 1, len(message), now)
-        return 1
+        if emission.closed is not None:
+            self._is_scheduled = True
+            self._deliveries.open(emission.closed, self._host.wire, self._turn)
+        if emission.long_message is None or not link.transfer_window():
+            return emission.count
+        link.send(emission.long_message, tag=b"", batchable=True)
+        reader.advance(emission.next_sequence + 1, 1, len(emission.long_message), now)
+        return emission.count + 1
 
     def _runtime_info(self, reader: Reader) -> RuntimeInfo | None:
         if not self._has_metrics:
