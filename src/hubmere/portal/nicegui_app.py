@@ -46,6 +46,52 @@ PAGES = (
     gateways,
 )
 
+# What pages use of `ui`. The library imports a part of it with its first use, which would take 50 ms of the loop's time
+# when the first page is built; this module is imported in a thread.
+PARTS_IN_USE = (
+    "add_css",
+    "add_head_html",
+    "button",
+    "checkbox",
+    "chip",
+    "clipboard",
+    "colors",
+    "column",
+    "context",
+    "dark_mode",
+    "dialog",
+    "download",
+    "echart",
+    "element",
+    "expansion",
+    "header",
+    "icon",
+    "input",
+    "label",
+    "linear_progress",
+    "link",
+    "navigate",
+    "notify",
+    "number",
+    "page",
+    "page_title",
+    "row",
+    "run_with",
+    "select",
+    "space",
+    "switch",
+    "tab",
+    "tab_panel",
+    "tab_panels",
+    "table",
+    "tabs",
+    "textarea",
+    "timer",
+    "toggle",
+)
+for _name in PARTS_IN_USE:
+    getattr(ui, _name)
+
 # A page that loses its connection can reconnect within this time; after that the node discards its state.
 _RECONNECT_SECONDS = 10.0
 # Messages kept for a reconnecting page; a page that missed more is reloaded.

@@ -94,7 +94,7 @@ def _new_rule(context: PageContext) -> None:
     scopes = list(managed_scopes(context))
     with theme.dialog("New rule") as dialog:
         name = ui.input("Name").props("outlined dense autofocus")
-        scope = ui.select(scopes, value=scopes[0], label="Scope", with_input=True).props("outlined dense")
+        scope = theme.choice(scopes, scopes[0], "Scope")
         with theme.row():
             boxes = {right: ui.checkbox(right, value=right == "Listen") for right in ("Manage", "Send", "Listen")}
 
@@ -214,8 +214,7 @@ def _publishers(context: PageContext) -> None:
     with theme.card("Publishers"):
         theme.note("Publishers with a name of their own that are connected now, and those that are revoked.")
         with theme.row():
-            chosen = ui.select(hubs, value=hubs[0], label="Event hub", with_input=True).props("outlined dense")
-            chosen.style("min-width: 220px")
+            chosen = theme.choice(hubs, hubs[0], "Event hub", min_width_px=220)
             search = ui.input("Publisher").props("outlined dense")
             ui.button("Revoke", on_click=theme.action_handler(revoke)).props("no-caps outline")
         table = PagedTable[_Publisher](

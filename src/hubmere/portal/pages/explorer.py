@@ -42,14 +42,9 @@ def explorer(context: PageContext, request: Request) -> None:
     wanted = request.query_params.get("hub") or names[0]
     name = str(context.hub(wanted).name)
     with theme.card(), theme.row():
-        hub = ui.select(
-            names,
-            value=name,
-            label="Event hub",
-            with_input=True,
-            on_change=lambda event: _open_hub(context, event.value),
+        theme.choice(
+            names, name, "Event hub", on_change=lambda event: _open_hub(context, event.value), min_width_px=220
         )
-        hub.props("outlined dense").style("min-width: 220px")
         ui.space()
         if context.hub(name).entity.capture is not None and context.may(Rights.LISTEN, context.hub(name)):
             ui.link("Captured files", context.url(CAPTURED_PATH, hub=name))

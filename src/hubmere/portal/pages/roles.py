@@ -129,11 +129,11 @@ def _assign_dialog(context: PageContext) -> None:
         role = ui.select([each.name for each in ROLES.values()], value=next(iter(ROLES.values())).name, label="Role")
         principal = ui.input("Object id of the user, group or application").props("autofocus")
         kind = ui.select([str(each) for each in PrincipalType], value=str(PrincipalType.USER), label="Type")
-        scope = ui.select(scopes, value=scopes[0], label="Scope", with_input=True)
+        scope = theme.choice(scopes, scopes[0], "Scope")
         group = ui.input("Consumer group", placeholder="the whole event hub")
         group.bind_visibility_from(scope, "value", lambda chosen: chosen != _NAMESPACE)
         description = ui.input("Description")
-        for field in (role, principal, kind, scope, group, description):
+        for field in (role, principal, kind, group, description):
             field.props("outlined dense")
         theme.note("Owner, Contributor and Reader manage; the Data roles send and receive events.")
 

@@ -155,8 +155,7 @@ def _reset_dialog(context: PageContext, group_id: str) -> None:
     with theme.dialog(f"Reset offsets of {group_id}", has_close=True) as dialog:
         if found.member_count:
             theme.note(f"The group has {found.member_count} active members. Stop them first: a reset is refused.")
-        hub = ui.select(hubs, value=_ALL_HUBS, label="Event hub", with_input=True)
-        hub.props("outlined dense")
+        hub = theme.choice(hubs, _ALL_HUBS, "Event hub")
         form = ResetForm()
         table = preview_table()
 

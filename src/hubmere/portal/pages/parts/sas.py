@@ -28,9 +28,9 @@ def sas_card(context: PageContext) -> None:
         theme.note("A token with the rights of a rule, for one hub or the namespace, that expires by itself.")
         with theme.row():
             rule = ui.select(choices, value=choices[0], label="Signed by").props("outlined dense")
-            target = ui.select([NAMESPACE_SCOPE, *hubs], value=NAMESPACE_SCOPE, label="Valid for", with_input=True)
+            target = theme.choice([NAMESPACE_SCOPE, *hubs], NAMESPACE_SCOPE, "Valid for", min_width_px=160)
             hours = ui.number("Hours", value=1, min=1, max=_MAX_HOURS, precision=0)
-            for field in (rule, target, hours):
+            for field in (rule, hours):
                 field.props("outlined dense").style("min-width: 160px")
             make = ui.button("Create token").props("no-caps unelevated")
         result = ui.column().style("width: 100%; gap: 6px")
