@@ -5,7 +5,7 @@ tests as well: clients of other languages, the browser, clusters, attacks, short
 
 With several test processes, files with long tests do not wait for the end: see `LONG`.
 
-A turn of a node's event loop of more than 150 ms of its own fails the test that runs, with the stack that was running.
+A turn of a node's event loop of more than 100 ms of its own fails the test that runs, with the stack that was running.
 A socket or file that a test leaves open fails the last test of its file; sockets of foreign clients are excepted.
 No example of Hypothesis is judged by the clock.
 """

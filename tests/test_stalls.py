@@ -18,7 +18,7 @@ import pytest
 
 from hubmere.node.runtime.stall_watch import THRESHOLD_VARIABLE, Stall, StallWatch, _waited_since_s, _waits_s
 from hubmere.testing import Node
-from stalls import FILE_VARIABLE, LIMIT_S, StallCheck, is_excused
+from stalls import FILE_VARIABLE, LIMIT_S, Machine, StallCheck, is_of_test
 
 # A process that always needs CPU time.
 _SPINNER = "while True: pass"
@@ -128,9 +128,9 @@ def test_code_of_tests_on_the_loop_is_not_a_stall() -> None:
     )
     product = f'  File "{__file__}", line 1, in run\n  File "{Stall.__module__}", line 2, in open\n'
 
-    assert is_excused([held])
-    assert not is_excused([product.replace(Stall.__module__, sys.modules[Stall.__module__].__file__ or "")])
-    assert not is_excused([])
+    assert is_of_test([held])
+    assert not is_of_test([product.replace(Stall.__module__, sys.modules[Stall.__module__].__file__ or "")])
+    assert not is_of_test([])
 
 
 def test_time_without_a_cpu_does_not_count_for_the_turn() -> None:
@@ -149,6 +149,57 @@ def test_time_without_a_cpu_does_not_count_for_the_turn() -> None:
 
     assert stall.own_s == pytest.approx(0.1)
     assert stall.own_s <= LIMIT_S + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("own_s", "machine", "is_failure"),
+    [
+        (1.1 * LIMIT_S, Machine(late_s=0.0, slowness=1.0), True),
+        (0.9 * LIMIT_S, Machine(late_s=0.0, slowness=1.0), False),
+        (1.1 * LIMIT_S, Machine(late_s=0.0, slowness=1.2), False),
+        (1.1 * LIMIT_S, Machine(late_s=0.05, slowness=1.0), False),
+    ],
+    ids=["long", "short", "slow-processor", "late-machine"],
+)
+def test_limit_follows_the_machine(
+    check: StallCheck, monkeypatch: pytest.MonkeyPatch, own_s: float, machine: Machine, is_failure: bool
+) -> None:
+    """A turn of 100 ms of the node's own time fails; a slow or busy machine makes the limit higher."""
+    monkeypatch.setattr("stalls.EmptyLoop.machine_between", lambda *_: machine)
+    stall = Stall(
+        pid=7, ended_at=0.0, length_s=own_s, thread_s=own_s, waited_s=0.0, others_s=0.0, overslept_s=0.0,
+        others_waited_s=0.0, stacks=["one"],
+    )  # fmt: skip
+
+    check.file.write_text(json.dumps(asdict(stall)) + "\n", encoding="utf-8")
+
+    assert bool(check.failures()) is is_failure
+
+
+@pytest.mark.parametrize("thread_s", [0.0, 1.0], ids=["stopped", "lock-held"])
+def test_turn_without_a_stack_counts_by_its_processor_time(
+    check: StallCheck, monkeypatch: pytest.MonkeyPatch, thread_s: float
+) -> None:
+    """No stack can be sampled of a stopped process, and of a call that holds the interpreter lock."""
+    monkeypatch.setattr("stalls.EmptyLoop.machine_between", lambda *_: Machine(late_s=0.0, slowness=1.0))
+    stall = Stall(
+        pid=7, ended_at=0.0, length_s=1.0, thread_s=thread_s, waited_s=0.0, others_s=0.0, overslept_s=0.0,
+        others_waited_s=0.0, stacks=[],
+    )  # fmt: skip
+
+    check.file.write_text(json.dumps(asdict(stall)) + "\n", encoding="utf-8")
+
+    assert bool(check.failures()) is (thread_s > 0)
+
+
+def test_empty_loop_records_the_speed_of_the_machine(check: StallCheck) -> None:
+    """Every beat has a delay and a computation."""
+    now = time.monotonic()
+
+    machine = check._empty_loop.machine_between(now, now + 0.1)
+
+    assert machine.slowness >= 1.0
+    assert machine.late_s >= 0.0
 
 
 def test_ended_thread_does_not_make_a_turn_longer() -> None:
