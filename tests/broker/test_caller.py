@@ -14,6 +14,7 @@ from hubmere.broker import (
     SharedAccessSignature,
     SharedKey,
 )
+from hubmere.broker.used_hubs import UsedHubs
 from hubmere.model.entity import DefaultAction, KeyKind, NetworkRuleSet, Rights
 from hubmere.model.errors import (
     AddressNotAllowed,
@@ -620,3 +621,31 @@ def test_usable_hubs_are_those_of_the_credential(harness: BrokerHarness) -> None
     assert [hub.name for hub in of_hub.usable_hubs(Rights.LISTEN)] == ["orders"]
     assert of_hub.usable_hubs(Rights.SEND) == []
     assert [hub.name for hub in a_caller_of(harness).usable_hubs(Rights.SEND)] == ["orders", "other"]
+
+
+def test_callers_of_the_same_hubs_share_their_names() -> None:
+    """Thousands of idle connections use the same hub; a caller of many hubs has a set of its own."""
+    first, second, third = UsedHubs(), UsedHubs(), UsedHubs()
+    for used in (first, second):
+        used.add_name("orders")
+        used.add_name("returns")
+    for number in range(20):
+        third.add_name(f"hub-{number}")
+
+    second.add_name("third")
+
+    assert first.names == {"orders", "returns"}
+    assert second.names == {"orders", "returns", "third"}
+    assert third.names == {f"hub-{number}" for number in range(20)}
+
+
+def test_caller_forgets_its_hubs() -> None:
+    """After a new credential every right is checked again."""
+    used = UsedHubs()
+    used.add_name("orders")
+
+    used.clear()
+
+    assert not used.names
+    assert not used.publishers
+    assert not used.readable

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from sys import intern
 
 from hubmere.broker.access.credentials import (
     AdminToken,
@@ -423,10 +424,10 @@ class Access:
     def _principal(self, rule: AccessRule, key: str, *, scope: str = "", expires_at_s: int | None = None) -> Principal:
         self._check_application_group(rule)
         return Principal(
-            namespace=fold(rule.namespace),
+            namespace=intern(fold(rule.namespace)),
             rule=rule.name,
             rights=rule.rights,
-            hub=fold(rule.hub or ""),
+            hub=intern(fold(rule.hub or "")),
             scope=scope,
             expires_at_s=expires_at_s,
             hub_uid=rule.hub_uid or "",
@@ -435,8 +436,8 @@ class Access:
 
 
 def _key_id(key: str) -> str:
-    """A digest of a key, to find out later whether the key is still in force."""
-    return sha256(key.encode(errors="replace")).hexdigest()
+    """A digest of a key, to find out later whether the key is still in force; all clients with the key share it."""
+    return intern(sha256(key.encode(errors="replace")).hexdigest())
 
 
 def _check_local_auth(namespace: Namespace) -> None:
