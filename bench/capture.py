@@ -35,10 +35,9 @@ from hubmere.pipeline.capture.job import Application
 from hubmere.pipeline.capture.node_client import NodeClient
 from hubmere.pipeline.capture.plan import read_hub
 from hubmere.pipeline.decode import visible_batches
-from hubmere.records.records import encode_batch
+from hubmere.records.records import Record, encode_batch
 from hubmere.settings import HubSetting
 from hubmere.testing import Node
-from hubmere.translate.columns import record_of
 
 PARTITIONS = 4
 SIZE_LIMIT_BYTES = 64 * 1024 * 1024
@@ -129,7 +128,7 @@ def publish_few(client: Client, hub: str, name: str) -> None:
     """Publish a few events to each partition; a second call with the same name would be dropped as a repeat."""
     producer = HubProducer(client, hub, producer_id_of([name.encode()]))
     for partition in range(PARTITIONS):
-        producer.send(partition, encode_batch([record_of(index, b"x" * 1024, None, ()) for index in range(50)]))
+        producer.send(partition, encode_batch([Record(index, 0, None, b"x" * 1024) for index in range(50)]))
     producer.flush()
 
 

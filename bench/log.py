@@ -18,9 +18,10 @@ from pathlib import Path
 
 from crc32c import crc32c
 
+from hubmere.model.errors import Refusal
 from hubmere.model.receipt import Receipt
 from hubmere.records.header import HEADER_BYTES, LENGTH_PREFIX_BYTES, BatchHeader, write_header
-from hubmere.store.engine import LogConfig, log_id
+from hubmere.store.engine import LogConfig, PartitionLog, log_id
 from hubmere.store.files import Files
 from hubmere.store.local import LocalEngine
 from hubmere.store.log.commit import Durability
@@ -41,13 +42,23 @@ def a_batch(size_bytes: int, count: int) -> bytearray:
     return batch
 
 
+def open_log(engine: LocalEngine, turns: "queue.SimpleQueue[Callable[[], None]]") -> LocalLog:
+    """Open the log of the benchmark, or create it."""
+    answers: list[PartitionLog | Refusal] = []
+    engine.open(log_id("bench", 0), LogConfig(), answers.append)
+    while not answers:
+        turns.get()()
+    assert isinstance(answers[0], LocalLog), answers[0]
+    return answers[0]
+
+
 class EngineHarness:
     """One log engine, and the queue of calls that its owner's thread runs."""
 
     def __init__(self, folder: Path, durability: Durability) -> None:
         self.turns: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.engine = LocalEngine(folder, post=self.turns.put, durability=durability)
-        self.log: LocalLog = self.engine.open_now(log_id("bench", 0), LogConfig())
+        self.log = open_log(self.engine, self.turns)
 
     def until(self, is_done: Callable[[], bool]) -> None:
         while not is_done():
@@ -127,9 +138,7 @@ def append_cost() -> float:
 
     folder = Path(tempfile.mkdtemp(prefix="bench-log-"))
     turns: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-    log = LocalEngine(folder, post=turns.put, files=NoWrite(), durability="os").open_now(
-        log_id("bench", 0), LogConfig()
-    )
+    log = open_log(LocalEngine(folder, post=turns.put, files=NoWrite(), durability="os"), turns)
     best = float("inf")
     for _ in range(ROUNDS):
         batches = [a_batch(HEADER_BYTES + 110, 1) for _ in range(SMALL_APPENDS)]
@@ -188,7 +197,7 @@ def compare_appends(folder: Path, durability: Durability) -> None:
     print(f"  {'append of one event, 100 in flight, ' + durability:<44} {rate:>10,.0f} /s")
     harness.engine.close()
     cold = LocalEngine(folder, post=harness.turns.put)
-    harness.log = cold.open_now(log_id("bench", 0), LogConfig())
+    harness.log = open_log(cold, harness.turns)
     print(f"  {'read back after a restart, checksums checked':<44} {read_log(harness):>10,.0f} MB/s")
     cold.close()
 

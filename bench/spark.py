@@ -38,13 +38,12 @@ from hubmere.client.connection import Account, Client, KafkaAddress
 from hubmere.client.consumer import Fetched, HubReader
 from hubmere.client.producer import HubProducer, producer_id_of
 from hubmere.pipeline.decode import decode
+from hubmere.pipeline.encode import Row, new_segment
 from hubmere.pipeline.ranges import settle
 from hubmere.pipeline.source import COLUMNS
 from hubmere.pipeline.worker_files import enlarge_output
-from hubmere.records.records import Record, encode_batch
 from hubmere.settings import HubSetting
 from hubmere.testing import Node
-from hubmere.translate.columns import record_of
 
 HUB = "events"
 RESULT_HUB = "results"
@@ -74,13 +73,19 @@ class Shape:
     body_bytes: int
     has_properties: bool
 
-    def record(self, index: int, pool: bytes, batch: int) -> Record:
-        """One event of a batch. Bodies are slices of one text; Parquet stores repeated content within a block once."""
-        at = (batch * EVENTS_PER_BATCH + index) * self.body_bytes
-        body = pool[at : at + self.body_bytes]
+    def batch(self, pool: bytes, number: int) -> bytearray:
+        """A batch of events. Bodies are slices of one text; Parquet stores repeated content within a block once."""
+        segment = new_segment(0)
+        for index in range(EVENTS_PER_BATCH):
+            at = (number * EVENTS_PER_BATCH + index) * self.body_bytes
+            segment.add(0, self._row(index, pool[at : at + self.body_bytes]))
+        ((_, batch),) = segment.close_all()
+        return batch
+
+    def _row(self, index: int, body: bytes) -> Row:
         if not self.has_properties:
-            return record_of(index, body, None, ())
-        return record_of(index, body, f"device-{index % 50}", (("color", "red"), ("n", str(index))))
+            return Row(body, None, None, ())
+        return Row(body, f"device-{index % 50}", None, (("color", "red"), ("n", str(index))))
 
 
 SHAPES = (
@@ -138,7 +143,7 @@ def fill(client: Client, hub: str, shape: Shape, events: int) -> None:
     """Publish a number of events, in batches as clients send them; bodies repeat after the pool of text."""
     pool = readings()
     made = [
-        encode_batch([shape.record(index, pool, number) for index in range(EVENTS_PER_BATCH)])
+        shape.batch(pool, number)
         for number in range(min(events // EVENTS_PER_BATCH, POOL_BYTES // shape.body_bytes // EVENTS_PER_BATCH))
     ]
     producer = HubProducer(client, hub, producer_id_of([hub.encode()]))

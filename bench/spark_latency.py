@@ -27,11 +27,10 @@ from pyspark.sql import DataFrame, SparkSession
 from hubmere.client.connection import Account, Client, KafkaAddress
 from hubmere.client.consumer import HubReader
 from hubmere.client.producer import HubProducer, producer_id_of
-from hubmere.records.records import encode_batch
+from hubmere.records.records import Record, encode_batch
 from hubmere.settings import HubSetting
 from hubmere.testing import Node
 from hubmere.translate import events
-from hubmere.translate.columns import record_of
 
 HUB = "events"
 PUBLISHES_PER_SECOND = 100
@@ -64,7 +63,7 @@ class Publisher(threading.Thread):
         while not self._ending.wait(max(0.0, next_s - time.monotonic())):
             next_s += 1 / PUBLISHES_PER_SECOND
             body = str(time.time_ns()).encode()
-            records = [record_of(index, body, None, ()) for index in range(self._per_publish)]
+            records = [Record(index, 0, None, body) for index in range(self._per_publish)]
             self._producer.send(number % PARTITIONS, encode_batch(records))
             number += 1
         self._producer.flush()

@@ -21,7 +21,7 @@ from hubmere.node.node import Node
 from hubmere.node.ready import Ready
 from hubmere.settings import HubSetting, Settings
 from hubmere.store.engine import LogConfig
-from store.builders import LOG_0, Owner, a_batch, an_engine
+from store.builders import LOG_0, Owner, a_batch, an_engine, open_log
 
 HOUR_MS = 3_600_000
 YEARS_MS = 10 * 365 * 24 * HOUR_MS
@@ -212,7 +212,7 @@ def test_event_from_the_future_does_not_affect_later_events(tmp_path: Path) -> N
     """After an event with the year 2036, new events have correct times, and it is deleted with its neighbours."""
     owner, day_ms = Owner(), 24 * HOUR_MS
     engine = an_engine(tmp_path, owner)
-    log = engine.open_now(LOG_0, LogConfig(retention_ms=day_ms, segment_ms=day_ms // 10))
+    log = open_log(engine, LOG_0, LogConfig(retention_ms=day_ms, segment_ms=day_ms // 10))
     for now_ms in (day_ms, day_ms + YEARS_MS, day_ms + 1_000):
         log.append(a_batch(), now_ms)
         owner.run()

@@ -31,7 +31,7 @@ from hubmere.store.log.log import LocalLog
 from hubmere.store.log.segments.segment import INDEX, LOG, TIME_INDEX, stem
 from hubmere.store.recovery.manifest import DAMAGE
 from hubmere.testing import Node
-from store.builders import LOG_0, Owner, a_batch, an_engine, everything
+from store.builders import LOG_0, Owner, a_batch, an_engine, everything, open_log
 from store.faulty_files import FaultyFiles, Loss
 
 ROOT = Path("/data")
@@ -49,7 +49,7 @@ class Crashed:
         files.make_directory(ROOT)
         files.sync_directory(Path("/"))
         engine = an_engine(ROOT, owner, files)
-        log = engine.open_now(LOG_0, config)
+        log = open_log(engine, LOG_0, config)
         self.config = config
         self.bodies: dict[int, bytes] = {}
         self.receipts: list[Receipt] = []
@@ -68,7 +68,7 @@ class Crashed:
     def reopen(self) -> tuple[LocalEngine, LocalLog, Owner]:
         owner = Owner()
         engine = an_engine(ROOT, owner, self.files)
-        return engine, engine.open_now(LOG_0, self.config), owner
+        return engine, open_log(engine, LOG_0, self.config), owner
 
 
 def served(log: LocalLog) -> dict[int, bytes]:
@@ -254,7 +254,7 @@ def test_flipped_bit_in_an_index_loses_no_event(suffix: str) -> None:
         disk = sound.files.after_cut(Loss.NONE)
         disk.corrupt(FOLDER / name, at)
         engine = an_engine(ROOT, Owner(), disk)
-        log = engine.open_now(LOG_0, config)
+        log = open_log(engine, LOG_0, config)
 
         for sequence in range(0, sound.end, 37):
             chunk = log.read(sequence, 3_000)
@@ -287,7 +287,7 @@ def test_event_that_looks_like_a_batch_is_not_read_as_one() -> None:
     files, owner = FaultyFiles(), Owner()
     files.make_directory(ROOT)
     engine = an_engine(ROOT, owner, files)
-    log = engine.open_now(LOG_0, CONFIG)
+    log = open_log(engine, LOG_0, CONFIG)
     forged = a_batch([b"forged"])
     forged[0:8] = (50).to_bytes(8, "big")
     receipts = []
@@ -298,7 +298,7 @@ def test_event_that_looks_like_a_batch_is_not_read_as_one() -> None:
     disk.corrupt(ACTIVE, receipts[10].offset + 8)
 
     engine = an_engine(ROOT, Owner(), disk)
-    log = engine.open_now(LOG_0, CONFIG)
+    log = open_log(engine, LOG_0, CONFIG)
 
     assert set(served(log)) == set(range(20)) - {10}
     assert missing_numbers(engine) == {10}

@@ -6,9 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubmere.pipeline.encode import BATCH_BYTES, Row, Segment, UnwritableRows, read_rows
+from hubmere.records import kernels
 from hubmere.records.header import read_header, seal
-from hubmere.records.records import decode_records, encode_batch
-from hubmere.translate.columns import record_of
+from hubmere.records.records import Record, decode_records, encode_batch
+from hubmere.translate.columns import row_of
+from hubmere.wire.amqp.codec.decode import decode_value
+from hubmere.wire.amqp.codec.message import split_message
+from translate.builders import record_of
 
 NOW_MS = 1_700_000_000_000
 MAP = pa.map_(pa.string(), pa.string())
@@ -39,6 +43,46 @@ def test_batch_is_the_same_as_from_records(rows: list[Row]) -> None:
     expected = encode_batch([record._replace(time_ms=NOW_MS) for record in records])
 
     assert [(partition, sealed(batch)) for partition, batch in segment.close_all()] == [(0, bytes(expected))]
+
+
+def only_record(row: Row) -> Record:
+    """The record of a row, as a reader gets it."""
+    segment = Segment(NOW_MS)
+    segment.add(0, row)
+    ((_, batch),) = segment.close_all()
+    (record,) = decode_records(sealed(batch))
+    return record
+
+
+@given(
+    body=st.none() | st.binary(max_size=50),
+    key=st.none() | TEXTS,
+    properties=st.dictionaries(TEXTS, TEXTS, max_size=4),
+)
+def test_row_becomes_an_event_that_is_equal_for_every_reader(
+    body: bytes | None, key: str | None, properties: dict[str, str]
+) -> None:
+    """Spark and AMQP receivers read what a query has written."""
+    record = only_record(Row(body, key, None, tuple(properties.items())))
+    headers = [(name.encode(), content) for name, content in record.headers]
+
+    row = row_of(record.key, record.value, headers)
+    sections = split_message(kernels.message_of(record.key, record.value, headers))
+
+    assert (row.partition_key, row.properties) == (key, properties)
+    annotations = decode_value(sections.message_annotations.value_bytes)[0] if sections.message_annotations else {}
+    assert annotations.get("x-opt-partition-key") == key
+    application = sections.application_properties
+    assert (decode_value(application.value_bytes)[0] if application else {}) == properties
+
+
+def test_property_without_a_value_is_null() -> None:
+    """Spark's maps may hold null."""
+    record = only_record(Row(b"x", None, None, (("a", None),)))
+
+    row = row_of(record.key, record.value, [(name.encode(), content) for name, content in record.headers])
+
+    assert row.properties == {"a": "null"}
 
 
 def test_batches_stay_below_their_limit_and_keep_the_order() -> None:

@@ -15,11 +15,10 @@ from hubmere.pipeline.decode import SCHEMA, visible_batches
 from hubmere.pipeline.history.rows import read_rows
 from hubmere.records.records import Record, encode_batch
 from hubmere.translate import publication_from_amqp
-from hubmere.translate.columns import record_of
 from pipeline.batches import NOW_MS, decoded, fetched, kafka_batch, plain, rows, stored
 from pipeline.capture.test_avro import BLOBS, HEADERS, KINDS, PROPERTIES, TEXTS, events
 from pipeline.twin import compiled_twins
-from translate.builders import annotations, application_properties, compound, data, section, text
+from translate.builders import annotations, application_properties, compound, data, record_of, section, text
 
 PARTITION, POSITION = 3, 5000
 TWINS: list[Callable[[], RecordsLike]] = [Records, lambda: compiled_twins().Records()]

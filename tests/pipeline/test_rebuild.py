@@ -17,11 +17,10 @@ from hubmere.pipeline.decode import visible_batches
 from hubmere.records.header import is_intact, read_header, split_batches
 from hubmere.records.records import Record, decode_records, encode_batch
 from hubmere.translate import publication_from_amqp
-from hubmere.translate.columns import record_of
 from hubmere.translate.view import events as views_of
 from pipeline.batches import NOW_MS, fetched, kafka_batch, plain, stored
 from pipeline.capture.test_avro import BLOBS, HEADERS, KINDS, PROPERTIES, TEXTS
-from translate.builders import annotations, application_properties, compound, data, section, text
+from translate.builders import annotations, application_properties, compound, data, record_of, section, text
 
 PARTITION, POSITION, END = 3, 5000, 1 << 40
 Twin = Callable[[bytes, int, bool], Any]

@@ -11,9 +11,9 @@ from hubmere.records import kernels
 from hubmere.records.header import seal
 from hubmere.records.records import Record
 from hubmere.translate import publication_from_amqp
-from hubmere.translate.columns import record_of
 from pipeline.batches import NOW_MS, decoded, fetched, kafka_batch, stored
 from pipeline.twin import compiled_columns
+from translate.builders import record_of
 from translate.messages import a_message
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=30)

@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 
 from client.hubs import Hubs, bodies
 from hubmere.client.producer import HubProducer, encode_batch, producer_id_of
-from hubmere.translate.columns import record_of
 from pipeline.copying import start_copy
 from pipeline.queries import STREAM_TIMEOUT_S, batch, conf, forget_last_commit, run_stream, streamed, texts
+from translate.builders import record_of
 
 pytestmark = pytest.mark.slow
 

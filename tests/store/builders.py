@@ -6,6 +6,7 @@ from pathlib import Path
 
 import cramjam
 
+from hubmere.model.errors import Refusal
 from hubmere.records.header import (
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
@@ -15,7 +16,7 @@ from hubmere.records.header import (
     seal,
     write_header,
 )
-from hubmere.store.engine import Chunk, LogConfig, LogId, log_id
+from hubmere.store.engine import Chunk, LogConfig, LogId, PartitionLog, log_id
 from hubmere.store.files import Files
 from hubmere.store.local import CLEAN_SHUTDOWN, LocalEngine
 from hubmere.store.log.commit import Job, Workers
@@ -108,6 +109,24 @@ def an_engine(root: Path, owner: Owner, files: Files | None = None, *, durabilit
     return LocalEngine(
         root, post=owner.post, files=files, threads=0, durability="fsync" if durability == "fsync" else "os"
     )
+
+
+def open_log(
+    engine: LocalEngine, log: LogId, config: LogConfig, run_until: Callable[[Callable[[], bool]], None] | None = None
+) -> LocalLog:
+    """Open a log and wait for it; raises the refusal. An engine with threads needs `run_until` of its owner."""
+    answers: list[PartitionLog | Refusal] = []
+    engine.open(log, config, answers.append)
+    if run_until is not None:
+        run_until(lambda: bool(answers))
+    elif not answers:  # the log is being deleted
+        engine._commit.flush()
+        engine._commit.finish_background()
+    (answer,) = answers
+    if isinstance(answer, Refusal):
+        raise answer
+    assert isinstance(answer, LocalLog)
+    return answer
 
 
 class LateWorkers(Workers):

@@ -11,7 +11,7 @@ from hubmere.records.validate import HeaderFault, find_broken_rule, is_readable
 from hubmere.store.engine import LogConfig
 from hubmere.store.memory import MemoryFiles
 from records.builders import HEADER_CHANGES, a_changed_batch
-from store.builders import LOG_0, Owner, an_engine
+from store.builders import LOG_0, Owner, an_engine, open_log
 
 
 @settings(max_examples=600, deadline=None)
@@ -22,7 +22,7 @@ def test_log_accepts_what_the_rules_accept(changes: dict[str, int], crc: int | N
     if crc is not None:
         write_header(batch, read_header(batch)._replace(crc=crc))
     broken, header = find_broken_rule(batch, may_be_unsealed=True), read_header(batch)
-    log = an_engine(Path("/memory"), Owner(), MemoryFiles()).open_now(LOG_0, LogConfig())
+    log = open_log(an_engine(Path("/memory"), Owner(), MemoryFiles()), LOG_0, LogConfig())
 
     refusal: Exception | None = None
     try:

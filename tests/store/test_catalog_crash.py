@@ -17,7 +17,7 @@ from hubmere.store.catalog.view import Create, Delete, Drop
 from hubmere.store.engine import LogConfig, log_id
 from hubmere.store.local import LocalEngine
 from model.builders import NOW_MS, a_hub_and_group, a_namespace
-from store.builders import log_ids
+from store.builders import log_ids, open_log
 from store.catalog_builders import a_catalog, with_hub
 
 # A writer in a separate process: prints acknowledged changes until it is killed.
@@ -123,7 +123,7 @@ class Life:
     def steps(self) -> list[Callable[[], object]]:
         return [
             lambda: self.catalog.apply(Create(self.hub), Create(self.group)),
-            *(partial(self.engine.open_now, log, LogConfig()) for log in self.logs),
+            *(partial(open_log, self.engine, log, LogConfig()) for log in self.logs),
             lambda: self.catalog.apply(Delete(self.hub, now_ms=NOW_MS)),
             *(partial(self.engine.delete, log) for log in self.logs),
             lambda: self.catalog.apply(Drop(self.catalog.pending_deletions()[0])),

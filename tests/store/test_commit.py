@@ -11,7 +11,7 @@ from hubmere.store.engine import LogConfig, log_id
 from hubmere.store.files import Files
 from hubmere.store.local import LocalEngine
 from hubmere.store.log.commit import SYNCFS_FROM_FILES
-from store.builders import Owner, a_batch, an_engine, everything
+from store.builders import Owner, a_batch, an_engine, everything, open_log
 from store.faulty_files import FaultyFiles
 
 PATIENCE_S = 60.0
@@ -56,7 +56,7 @@ def test_appends_during_a_round_are_committed_by_the_next(tmp_path: Path) -> Non
     owner, files = ThreadedOwner(), GatedFiles()
     files.gate.release(1_000)
     engine = LocalEngine(tmp_path, post=owner.post, files=files)
-    log = engine.open_now(log_id("hub", 0), LogConfig())
+    log = open_log(engine, log_id("hub", 0), LogConfig(), owner.run_until)
     owner.run_waiting()
     while files.gate.acquire(blocking=False):
         pass
@@ -83,7 +83,7 @@ def test_rounds_of_many_partitions_keep_the_order_of_each(tmp_path: Path) -> Non
     """Flushes run in parallel; a round moves each partition once, and receipts complete in the order of appends."""
     owner = ThreadedOwner()
     engine = LocalEngine(tmp_path, post=owner.post)
-    logs = [engine.open_now(log_id("hub", number), LogConfig()) for number in range(12)]
+    logs = [open_log(engine, log_id("hub", number), LogConfig(), owner.run_until) for number in range(12)]
     done: list[list[int]] = [[] for _ in logs]
     left = len(logs) * 30
 
@@ -109,7 +109,7 @@ def test_closing_completes_pending_appends(tmp_path: Path) -> None:
     """A stop acknowledges durable appends, without a running event loop."""
     owner = ThreadedOwner()
     engine = LocalEngine(tmp_path, post=owner.post)
-    log = engine.open_now(log_id("hub", 0), LogConfig())
+    log = open_log(engine, log_id("hub", 0), LogConfig(), owner.run_until)
     receipts = [log.append(a_batch(), 1_000) for _ in range(5)]
 
     engine.close()
@@ -117,7 +117,7 @@ def test_closing_completes_pending_appends(tmp_path: Path) -> None:
     assert all(receipt.is_done and receipt.error is None for receipt in receipts)
     again = LocalEngine(tmp_path, post=owner.post)
     assert again.was_clean
-    assert again.open_now(log_id("hub", 0), LogConfig()).state.committed == 5
+    assert open_log(again, log_id("hub", 0), LogConfig(), owner.run_until).state.committed == 5
     again.close()
 
 
@@ -125,7 +125,7 @@ def test_writer_that_appends_in_its_receipt_callback_does_not_block_the_turn(tmp
     """Without flushes, a chain of appends must still return to the event loop."""
     owner = ThreadedOwner()
     engine = LocalEngine(tmp_path, post=owner.post, durability="os")
-    log = engine.open_now(log_id("hub", 0), LogConfig())
+    log = open_log(engine, log_id("hub", 0), LogConfig(), owner.run_until)
     owner.run_waiting()
 
     def again(_: Receipt) -> None:
@@ -146,7 +146,7 @@ def test_a_round_of_many_files_is_one_flush_of_the_file_system() -> None:
     files, owner = FaultyFiles(), Owner()
     files.make_directory(Path("/data"))
     engine = an_engine(Path("/data"), owner, files)
-    logs = [engine.open_now(log_id("hub", number), LogConfig()) for number in range(SYNCFS_FROM_FILES)]
+    logs = [open_log(engine, log_id("hub", number), LogConfig()) for number in range(SYNCFS_FROM_FILES)]
     begin = len(files.log)
 
     good = [log.append(a_batch(), 1_000) for log in logs]

@@ -10,7 +10,7 @@ from hubmere.records.records import slice_records
 from hubmere.store.local import LocalEngine
 from hubmere.store.log import compaction
 from hubmere.store.log.log import LocalLog
-from store.builders import LOG_0, Event, Owner, a_batch, an_engine, compact, everything, small_segments
+from store.builders import LOG_0, Event, Owner, a_batch, an_engine, compact, everything, open_log, small_segments
 
 HOUR_MS = 3_600_000
 
@@ -21,7 +21,7 @@ class LogHarness:
         self.owner = Owner()
         self.config = small_segments(segment_bytes=500, compact=True, retention_ms=None, **changes)
         self.engine: LocalEngine = an_engine(root, self.owner)
-        self.log: LocalLog = self.engine.open_now(LOG_0, self.config)
+        self.log: LocalLog = open_log(self.engine, LOG_0, self.config)
 
     def publish(self, *events: Event, attributes: int = 0, producer: tuple[int, int, int] = (-1, -1, -1)) -> None:
         self.log.append(a_batch(events=events, attributes=attributes, producer=producer), 1_000)
@@ -38,7 +38,7 @@ class LogHarness:
     def reopen(self) -> None:
         self.engine.close()
         self.engine = an_engine(self.root, self.owner)
-        self.log = self.engine.open_now(LOG_0, self.config)
+        self.log = open_log(self.engine, LOG_0, self.config)
 
 
 def contents(log: LocalLog) -> list[tuple[int, bytes | None, bool]]:

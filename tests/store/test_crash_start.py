@@ -9,8 +9,9 @@ from hubmere.store.engine import LogConfig, LogId, log_id
 from hubmere.store.files import max_open_files
 from hubmere.store.local import CLEAN_SHUTDOWN, LocalEngine
 from hubmere.store.memory import MemoryFiles
-from store.builders import Owner, a_batch, an_engine, everything
+from store.builders import Owner, a_batch, an_engine, everything, open_log
 from store.faulty_files import FaultyFiles, Loss
+from store.test_commit import ThreadedOwner
 
 ROOT = Path("/data")
 LOGS = [log_id("hub", number) for number in range(4)]
@@ -22,7 +23,7 @@ def a_crashed_disk() -> FaultyFiles:
     files.make_directory(ROOT)
     files.sync_directory(Path("/"))
     engine = an_engine(ROOT, owner, files)
-    opened = [engine.open_now(log, LogConfig()) for log in LOGS]
+    opened = [open_log(engine, log, LogConfig()) for log in LOGS]
     for number in (1, 2):
         opened[number].append(a_batch(), 1_000)
     owner.run()
@@ -54,7 +55,7 @@ def test_clean_stop_leaves_no_log_to_recover() -> None:
     files, owner = a_crashed_disk(), Owner()
     first = an_engine(ROOT, owner, files)
     for log in LOGS:
-        first.open_now(log, LogConfig())
+        open_log(first, log, LogConfig())
     first.close()
     engine = an_engine(ROOT, owner, files)
 
@@ -84,7 +85,7 @@ def test_crash_during_recovery_loses_nothing(calls: int) -> None:
     files.fails = lambda _: None
     engine = an_engine(ROOT, Owner(), files.after_cut(Loss.NONE))
 
-    assert [len(everything(engine.open_now(log, LogConfig()))) for log in LOGS] == [1, 2, 1, 0]
+    assert [len(everything(open_log(engine, log, LogConfig()))) for log in LOGS] == [1, 2, 1, 0]
 
 
 def test_log_exists_from_its_first_use_until_it_is_deleted() -> None:
@@ -92,8 +93,8 @@ def test_log_exists_from_its_first_use_until_it_is_deleted() -> None:
     files = MemoryFiles()
     engine = an_engine(ROOT, Owner(), files)
     before = engine.exists(LOGS[0])
-    engine.open_now(LOGS[0], LogConfig())
-    engine.open_now(LOGS[1], LogConfig())
+    open_log(engine, LOGS[0], LogConfig())
+    open_log(engine, LOGS[1], LogConfig())
     engine.delete(LOGS[1])
     engine.close()
 
@@ -105,9 +106,9 @@ def test_log_exists_from_its_first_use_until_it_is_deleted() -> None:
 
 def test_stop_seals_many_logs(tmp_path: Path) -> None:
     """It uses several threads; the next start scans nothing."""
-    owner = Owner()
+    owner = ThreadedOwner()
     engine = LocalEngine(tmp_path, post=owner.post)
-    logs = [engine.open_now(log_id("hub", number), LogConfig()) for number in range(40)]
+    logs = [open_log(engine, log_id("hub", number), LogConfig(), owner.run_until) for number in range(40)]
     for log in logs:
         log.append(a_batch(), 1_000)
     engine.close()
@@ -116,7 +117,7 @@ def test_stop_seals_many_logs(tmp_path: Path) -> None:
 
     assert again.was_clean
     assert all(log.is_sealed for log in logs)
-    assert again.open_now(log_id("hub", 7), LogConfig()).state.committed == 1
+    assert open_log(again, log_id("hub", 7), LogConfig(), owner.run_until).state.committed == 1
     again.close()
 
 

@@ -10,7 +10,7 @@ from hubmere.model.receipt import Receipt
 from hubmere.store.local import LocalEngine
 from hubmere.store.log.log import LocalLog
 from hubmere.store.log.segments.segment import LOG, stem
-from store.builders import LOG_0, LOG_1, Owner, a_batch, an_engine, everything, small_segments
+from store.builders import LOG_0, LOG_1, Owner, a_batch, an_engine, everything, open_log, small_segments
 from store.faulty_files import FaultyFiles, Loss
 
 ROOT = Path("/data")
@@ -26,7 +26,7 @@ def a_disk() -> FaultyFiles:
 
 def a_log(files: FaultyFiles, owner: Owner) -> tuple[LocalEngine, LocalLog]:
     engine = an_engine(ROOT, owner, files)
-    return engine, engine.open_now(LOG_0, small_segments())
+    return engine, open_log(engine, LOG_0, small_segments())
 
 
 def publish(log: LocalLog, owner: Owner, count: int = 1, now_ms: int = 1_000) -> list[Receipt]:
@@ -128,7 +128,7 @@ def test_failed_flush_fails_its_receipts_and_takes_the_log_offline() -> None:
     """After a failed fsync the content of the disk is unknown: writers are refused, readers get committed events."""
     files, owner = a_disk(), Owner()
     engine, log = a_log(files, owner)
-    other = engine.open_now(LOG_1, small_segments())
+    other = open_log(engine, LOG_1, small_segments())
     publish(log, owner, 3)
     files.fails = switch = failing("fdatasync")
 

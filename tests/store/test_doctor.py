@@ -8,7 +8,7 @@ from hubmere.model.monitoring.damage import DamageKind
 from hubmere.store.doctor import Kind, check, repair
 from hubmere.store.log.segments.segment import INDEX, LOG, stem
 from hubmere.store.recovery.manifest import SEGMENTS
-from store.builders import LOG_0, LOG_1, Owner, a_batch, an_engine, compact, everything, small_segments
+from store.builders import LOG_0, LOG_1, Owner, a_batch, an_engine, compact, everything, open_log, small_segments
 from store.faulty_files import FaultyFiles, Loss
 
 ROOT = Path("/data")
@@ -20,8 +20,8 @@ def a_disk(*, is_clean: bool = True) -> FaultyFiles:
     files.make_directory(ROOT)
     files.sync_directory(Path("/"))
     engine = an_engine(ROOT, owner, files)
-    log = engine.open_now(LOG_0, small_segments(segment_bytes=20_000))
-    compacted = engine.open_now(LOG_1, small_segments(compact=True, retention_ms=None))
+    log = open_log(engine, LOG_0, small_segments(segment_bytes=20_000))
+    compacted = open_log(engine, LOG_1, small_segments(compact=True, retention_ms=None))
     for number in range(300):
         log.append(a_batch([b"x" * 100]), 1_000 + number)
         compacted.append(a_batch(events=[(b"k%d" % (number % 5), b"v" * 60)]), 1_000 + number)
@@ -55,8 +55,8 @@ def test_logs_that_the_next_start_recovers_are_listed() -> None:
     files, owner = FaultyFiles(), Owner()
     files.make_directory(ROOT)
     engine = an_engine(ROOT, owner, files)
-    engine.open_now(LOG_0, small_segments()).append(a_batch(), 1_000)
-    engine.open_now(LOG_1, small_segments())
+    open_log(engine, LOG_0, small_segments()).append(a_batch(), 1_000)
+    open_log(engine, LOG_1, small_segments())
     owner.run()
 
     crashed = check(ROOT, files.after_cut(Loss.NONE))
@@ -96,7 +96,7 @@ def test_torn_tail_is_truncated() -> None:
     assert [finding.kind for finding in found] == [Kind.TORN_TAIL]
     assert mended == found
     assert check(ROOT, files).is_sound
-    log = an_engine(ROOT, Owner(), files).open_now(LOG_0, small_segments())
+    log = open_log(an_engine(ROOT, Owner(), files), LOG_0, small_segments())
     assert len(everything(log)) == 300
 
 
@@ -135,7 +135,7 @@ def test_undecodable_batch_is_reported_and_skipped_after_a_repair() -> None:
     files.make_directory(ROOT)
     files.sync_directory(Path("/"))
     engine = an_engine(ROOT, owner, files)
-    log = engine.open_now(LOG_0, small_segments())
+    log = open_log(engine, LOG_0, small_segments())
     undecodable = a_batch([b"two", b"three"])
     undecodable[61:] = b"\xff" * (len(undecodable) - 61)
     undecodable[17:21] = bytes(4)  # A batch without a checksum counts as one that the node itself has made.
@@ -153,7 +153,7 @@ def test_undecodable_batch_is_reported_and_skipped_after_a_repair() -> None:
     assert check(ROOT, files).is_sound
     for _ in range(2):  # The same holds after a restart.
         engine = an_engine(ROOT, Owner(), files)
-        reopened = engine.open_now(LOG_0, small_segments())
+        reopened = open_log(engine, LOG_0, small_segments())
         assert [header.base_sequence_number for header, _ in everything(reopened)] == [0, 3]
         (damaged,) = engine.damage.ranges(LOG_0)
         assert (damaged.first_sequence, damaged.next_sequence, damaged.kind) == (1, 3, DamageKind.UNREADABLE)

@@ -8,7 +8,7 @@ from aiokafka.record.memory_records import MemoryRecords
 import hubmere.store
 from hubmere.store.engine import LogConfig
 from hubmere.store.log.segments.segment import LOG, stem
-from store.builders import LOG_0, Owner, an_engine
+from store.builders import LOG_0, Owner, an_engine, open_log
 
 
 def a_foreign_batch(*values: bytes, compression: int = 0) -> bytearray:
@@ -30,7 +30,7 @@ def test_aiokafka_reads_our_segment_file(tmp_path: Path) -> None:
     """Batches of a foreign producer are stamped by the log, and read from its file by the same foreign code."""
     owner = Owner()
     engine = an_engine(tmp_path, owner)
-    log = engine.open_now(LOG_0, LogConfig())
+    log = open_log(engine, LOG_0, LogConfig())
     for compression in (0, 1):
         log.append(a_foreign_batch(b"one", b"two", b"three", compression=compression), 9_000)
     log.append_marker(7, 0, 9_500, commit=True)
@@ -50,7 +50,7 @@ def test_marker_is_a_control_batch_for_aiokafka(tmp_path: Path) -> None:
     """Consumers must skip it and continue."""
     owner = Owner()
     engine = an_engine(tmp_path, owner)
-    engine.open_now(LOG_0, LogConfig()).append_marker(7, 3, 9_500, commit=False)
+    open_log(engine, LOG_0, LogConfig()).append_marker(7, 3, 9_500, commit=False)
     owner.run()
     engine.close()
 

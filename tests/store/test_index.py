@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from hubmere.store.log.segments.index import AbortedEntry, OffsetIndex, TimeIndex, aborted_from_bytes
 from hubmere.store.log.segments.segment import ABORTED_INDEX, INDEX, LOG, TIME_INDEX, stem
-from store.builders import LOG_0, Owner, a_batch, an_engine, small_segments
+from store.builders import LOG_0, Owner, a_batch, an_engine, open_log, small_segments
 
 ASCENDING = st.lists(st.tuples(st.integers(1, 5_000), st.integers(1, 9_000)), max_size=50).map(
     lambda steps: [
@@ -72,7 +72,7 @@ def test_sealed_segment_has_the_files_that_kafka_expects(tmp_path: Path) -> None
     """One entry per more than 4,096 bytes: the batch's last event and first byte; the newest time comes last."""
     owner = Owner()
     engine = an_engine(tmp_path, owner)
-    log = engine.open_now(LOG_0, small_segments(segment_bytes=20_000))
+    log = open_log(engine, LOG_0, small_segments(segment_bytes=20_000))
     for number in range(30):
         log.append(a_batch([b"x" * 1_000, b"y"]), 5_000 + number)
     log.append(a_batch(producer=(9, 0, 0), attributes=0x10), 6_000)

@@ -11,7 +11,7 @@ from hubmere.model.errors import PositionBeyondEnd
 from hubmere.model.offsets import index_at_offset, spread_offset
 from hubmere.model.position import Position
 from hubmere.store.log.log import LocalLog
-from store.builders import LOG_0, Owner, a_batch, an_engine, batches_of, small_segments
+from store.builders import LOG_0, Owner, a_batch, an_engine, batches_of, open_log, small_segments
 from store.faulty_files import FaultyFiles, Loss
 
 ROOT = Path("/data")
@@ -53,7 +53,7 @@ class LogAgainstModel(RuleBasedStateMachine):
     def _open(self) -> None:
         self.owner = Owner()
         self.engine = an_engine(ROOT, self.owner, self.files)
-        self.log: LocalLog = self.engine.open_now(LOG_0, self.config)
+        self.log: LocalLog = open_log(self.engine, LOG_0, self.config)
 
     @rule(sizes=st.lists(st.integers(0, 900), min_size=1, max_size=6), later_ms=st.integers(-50, 200))
     def append(self, sizes: list[int], later_ms: int) -> None:

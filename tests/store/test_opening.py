@@ -9,7 +9,7 @@ from hubmere.model.errors import PartitionOffline, Refusal, ShuttingDown, Storag
 from hubmere.store.engine import LogConfig, LogId, PartitionLog
 from hubmere.store.files import Files
 from hubmere.store.local import LocalEngine
-from store.builders import LOG_0, LOG_1, a_batch, log_ids
+from store.builders import LOG_0, LOG_1, a_batch, log_ids, open_log
 from store.test_commit import PATIENCE_S, ThreadedOwner
 
 Answer = PartitionLog | Refusal
@@ -59,7 +59,7 @@ def test_other_logs_are_opened_and_written_while_one_is_opened(harness: OpeningH
     harness.open()
     assert harness.files.arrived.wait(PATIENCE_S)
 
-    other = harness.engine.open_now(LOG_1, LogConfig())
+    other = open_log(harness.engine, LOG_1, LogConfig(), harness.owner.run_until)
     receipt = other.append(a_batch(), 1_000)
     harness.owner.run_until(lambda: receipt.is_done)
 

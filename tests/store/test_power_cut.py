@@ -19,6 +19,7 @@ from store.builders import (
     an_engine,
     compact,
     everything,
+    open_log,
     small_segments,
     with_late_workers,
 )
@@ -50,7 +51,7 @@ def a_life(files: FaultyFiles, record: AppendRecord, *, durability: str = "fsync
     engine = an_engine(ROOT, owner, files, durability=durability)
     background = with_late_workers(engine, owner)
     background.is_late = is_late
-    plain, compacted = engine.open_now(LOG_0, CONFIGS[LOG_0]), engine.open_now(LOG_1, CONFIGS[LOG_1])
+    plain, compacted = open_log(engine, LOG_0, CONFIGS[LOG_0]), open_log(engine, LOG_1, CONFIGS[LOG_1])
     _append(compacted, LOG_1, a_batch(events=[(b"once", b"never written again")]), 1_000, record)
     for step in range(12):
         _append(plain, LOG_0, a_batch([b"x" * 150, b"y"]), 1_000 + step, record)
@@ -86,7 +87,7 @@ def reopened(files: FaultyFiles) -> tuple[LocalEngine, Owner]:
 
 def both_logs(files: FaultyFiles) -> tuple[LocalLog, LocalLog]:
     engine, _ = reopened(files)
-    return engine.open_now(LOG_0, CONFIGS[LOG_0]), engine.open_now(LOG_1, CONFIGS[LOG_1])
+    return open_log(engine, LOG_0, CONFIGS[LOG_0]), open_log(engine, LOG_1, CONFIGS[LOG_1])
 
 
 def check_plain(log: LocalLog, record: AppendRecord, loss: Loss = Loss.NONE) -> None:
@@ -138,7 +139,7 @@ def test_power_cut_at_any_call_loses_no_acknowledged_event(loss: Loss) -> None:
             a_life(files, record)
         engine, owner = reopened(files.after_cut(loss, seed=cut_at))
 
-        plain, compacted = engine.open_now(LOG_0, CONFIGS[LOG_0]), engine.open_now(LOG_1, CONFIGS[LOG_1])
+        plain, compacted = open_log(engine, LOG_0, CONFIGS[LOG_0]), open_log(engine, LOG_1, CONFIGS[LOG_1])
         check_plain(plain, record)
         check_compacted(compacted, record)
         end = plain.state.committed
@@ -185,7 +186,7 @@ def test_log_opens_after_a_power_cut_with_durability_os(loss: Loss, request: pyt
             a_life(files, AppendRecord(), durability="os", is_late=True)
 
         engine, owner = reopened(files.after_cut(loss, seed=cut_at))
-        log = engine.open_now(LOG_0, CONFIGS[LOG_0])
+        log = open_log(engine, LOG_0, CONFIGS[LOG_0])
 
         bases = [header.base_sequence_number for header, _ in everything(log)]
         assert bases == sorted(set(bases))
@@ -226,7 +227,7 @@ def test_a_scenario_without_a_power_cut_matches_its_append_record() -> None:
     assert len(record.acknowledged[LOG_1]) == 13
     engine, _ = reopened(files.after_cut(Loss.ALL))
     assert engine.was_clean
-    plain, compacted = engine.open_now(LOG_0, CONFIGS[LOG_0]), engine.open_now(LOG_1, CONFIGS[LOG_1])
+    plain, compacted = open_log(engine, LOG_0, CONFIGS[LOG_0]), open_log(engine, LOG_1, CONFIGS[LOG_1])
     assert plain.state.log_start == 9
     assert len(everything(compacted)) < 13
     check_plain(plain, record)

@@ -9,13 +9,13 @@ from hubmere.store.log import producers
 from hubmere.store.log.log import LocalLog
 from hubmere.store.log.producers import EXPIRY_MS, MAX_PRODUCERS, ProducerTable
 from hubmere.store.log.segments.segment import SNAPSHOT
-from store.builders import LOG_0, Owner, a_batch, an_engine, batches_of, small_segments
+from store.builders import LOG_0, Owner, a_batch, an_engine, batches_of, open_log, small_segments
 
 TRANSACTIONAL = 0x10
 
 
 def a_log(root: Path, owner: Owner) -> LocalLog:
-    return an_engine(root, owner).open_now(LOG_0, small_segments())
+    return open_log(an_engine(root, owner), LOG_0, small_segments())
 
 
 def test_a_duplicate_of_the_last_five_batches_gets_its_position(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_duplicates_are_recognised_after_a_restart(tmp_path: Path, is_clean: boo
     """The state survives a clean stop in the snapshot, and a crash by the scan of the log."""
     owner = Owner()
     engine = an_engine(tmp_path, owner)
-    log = engine.open_now(LOG_0, small_segments())
+    log = open_log(engine, LOG_0, small_segments())
     receipts = [log.append(a_batch([b"x" * 90], producer=(9, 0, step)), 1_000) for step in range(20)]
     owner.run()
     if is_clean:
@@ -152,7 +152,7 @@ def test_damaged_snapshot_is_rebuilt_from_the_log(tmp_path: Path) -> None:
     """A snapshot only saves time; the log has all the information."""
     owner = Owner()
     engine = an_engine(tmp_path, owner)
-    engine.open_now(LOG_0, small_segments()).append(a_batch(producer=(9, 0, 0)), 1_000)
+    open_log(engine, LOG_0, small_segments()).append(a_batch(producer=(9, 0, 0)), 1_000)
     owner.run()
     engine.close()
     snapshot = next((tmp_path / "log" / LOG_0).glob("*" + SNAPSHOT))
@@ -226,7 +226,7 @@ def test_transactions_survive_a_restart(tmp_path: Path, is_clean: bool) -> None:
     """Open transactions stay open and aborted ones aborted, across segments."""
     owner = Owner()
     engine = an_engine(tmp_path, owner)
-    log = engine.open_now(LOG_0, small_segments())
+    log = open_log(engine, LOG_0, small_segments())
     log.append(a_batch([b"x" * 300], producer=(9, 0, 0), attributes=TRANSACTIONAL), 1_000)
     log.append(a_batch([b"y" * 300], producer=(8, 0, 0), attributes=TRANSACTIONAL), 1_000)
     log.append(a_batch([b"z" * 300], producer=(9, 0, 1), attributes=TRANSACTIONAL), 1_000)

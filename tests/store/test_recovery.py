@@ -11,7 +11,7 @@ from hubmere.store.log.log import LocalLog
 from hubmere.store.log.segments.segment import INDEX, LOG, TIME_INDEX, stem
 from hubmere.store.recovery import checkpointer
 from hubmere.store.recovery.manifest import RECOVERY, SEGMENTS
-from store.builders import LOG_0, Owner, a_batch, an_engine, everything, small_segments
+from store.builders import LOG_0, Owner, a_batch, an_engine, everything, open_log, small_segments
 from store.faulty_files import FaultyFiles, Loss
 
 ROOT = Path("/data")
@@ -28,7 +28,7 @@ def a_disk() -> FaultyFiles:
 def a_written_disk(count: int = 20, *, is_clean: bool = True) -> FaultyFiles:
     files, owner = a_disk(), Owner()
     engine = an_engine(ROOT, owner, files)
-    log = engine.open_now(LOG_0, small_segments())
+    log = open_log(engine, LOG_0, small_segments())
     for number in range(count):
         log.append(a_batch([b"x" * 100]), 1_000 + number)
         owner.run()
@@ -38,7 +38,7 @@ def a_written_disk(count: int = 20, *, is_clean: bool = True) -> FaultyFiles:
 
 
 def reopened(files: FaultyFiles) -> LocalLog:
-    return an_engine(ROOT, Owner(), files).open_now(LOG_0, small_segments())
+    return open_log(an_engine(ROOT, Owner(), files), LOG_0, small_segments())
 
 
 def bases(log: LocalLog) -> list[int]:
@@ -76,7 +76,7 @@ def test_data_after_the_last_complete_batch_is_truncated(garbage: bytes) -> None
 
     assert bases(log) == list(range(20))
     owner = Owner()
-    fresh = an_engine(ROOT, owner, files).open_now(LOG_0, small_segments())
+    fresh = open_log(an_engine(ROOT, owner, files), LOG_0, small_segments())
     fresh.append(a_batch([b"new"]), 2_000)
     owner.run()
     assert bases(fresh) == list(range(21))
@@ -86,13 +86,13 @@ def test_only_data_after_the_recovery_point_is_scanned(monkeypatch: pytest.Monke
     """After a crash the time to open a log depends on the distance of recovery points, not on its size."""
     monkeypatch.setitem(checkpointer.CHECKPOINT_BYTES, "fsync", 400)
     files, owner = a_disk(), Owner()
-    log = an_engine(ROOT, owner, files).open_now(LOG_0, small_segments(segment_bytes=1 << 20))
+    log = open_log(an_engine(ROOT, owner, files), LOG_0, small_segments(segment_bytes=1 << 20))
     for number in range(500):
         log.append(a_batch([b"x" * 100]), 1_000 + number)
         owner.run()
     crashed = files.after_cut(Loss.NONE)
 
-    again = an_engine(ROOT, owner, crashed).open_now(LOG_0, small_segments())
+    again = open_log(an_engine(ROOT, owner, crashed), LOG_0, small_segments())
 
     assert crashed.log.count("pread") <= 1
     assert bases(again) == list(range(500))
@@ -104,7 +104,7 @@ def test_missing_and_wrong_indexes_are_rebuilt(suffix: str, damage: str) -> None
     """Indexes can always be rebuilt from the batches."""
     files, owner = a_disk(), Owner()
     engine = an_engine(ROOT, owner, files)
-    log = engine.open_now(LOG_0, small_segments(segment_bytes=40_000))
+    log = open_log(engine, LOG_0, small_segments(segment_bytes=40_000))
     for number in range(500):
         log.append(a_batch([b"x" * 100]), 1_000 + number)
         owner.run()
@@ -117,7 +117,7 @@ def test_missing_and_wrong_indexes_are_rebuilt(suffix: str, damage: str) -> None
     if damage != "gone":
         _append(files, path, b"\0" * size if damage == "zeros" else b"\1" * (size // 2))
 
-    again = an_engine(ROOT, owner, files).open_now(LOG_0, small_segments())
+    again = open_log(an_engine(ROOT, owner, files), LOG_0, small_segments())
 
     assert bases(again) == list(range(500))
     assert [again.offset_of(sequence) for sequence in range(0, 500, 7)] == offsets
@@ -130,7 +130,7 @@ def test_data_before_a_recovery_point_is_flushed_with_durability_os() -> None:
     """With durability `os` commits do not flush, so the recovery point must flush first."""
     files, owner = a_disk(), Owner()
     engine = an_engine(ROOT, owner, files, durability="os")
-    log = engine.open_now(LOG_0, small_segments())
+    log = open_log(engine, LOG_0, small_segments())
     for number in range(20):
         log.append(a_batch([b"x" * 100]), 1_000 + number)
         owner.run()
@@ -171,12 +171,12 @@ def test_a_damaged_list_of_segments_is_refused() -> None:
 
     for _ in range(2):
         with pytest.raises(CorruptBatch):
-            engine.open_now(LOG_0, small_segments())
+            open_log(engine, LOG_0, small_segments())
 
     (named,) = engine.damage.ranges(LOG_0)
     assert str(named).startswith("the log cannot be opened: 'hubmere-segments'")
     files.corrupt(FOLDER / SEGMENTS, 4)
-    assert engine.open_now(LOG_0, small_segments()).state.committed == 20
+    assert open_log(engine, LOG_0, small_segments()).state.committed == 20
     assert engine.damage.is_empty
 
 
@@ -198,7 +198,7 @@ def test_a_file_that_ends_before_the_recovery_point_is_reported_and_numbers_are_
     files.truncate(fd, 200)
 
     engine = an_engine(ROOT, owner, files)
-    log = engine.open_now(LOG_0, small_segments())
+    log = open_log(engine, LOG_0, small_segments())
     receipt = log.append(a_batch([b"new"]), 3_000)
     owner.run()
 
@@ -230,23 +230,25 @@ def test_an_interrupted_deletion_is_finished_at_the_next_start() -> None:
     engine = an_engine(ROOT, Owner(), files)
 
     assert files.names(ROOT / "log") == [COMMITTED]
-    assert engine.open_now(LOG_0, small_segments()).state.committed == 0
+    assert open_log(engine, LOG_0, small_segments()).state.committed == 0
 
 
-def test_opening_a_log_reads_only_the_sizes_of_its_segments(tmp_path: Path) -> None:
+def test_opening_a_log_reads_only_the_sizes_of_its_segments() -> None:
     """Indexes and data are read when a reader needs them."""
-    owner = Owner()
-    engine = an_engine(tmp_path, owner, durability="os")
-    log = engine.open_now(LOG_0, small_segments(segment_bytes=80))
+    files, owner = FaultyFiles(), Owner()
+    files.make_directory(ROOT)
+    engine = an_engine(ROOT, owner, files, durability="os")
+    log = open_log(engine, LOG_0, small_segments(segment_bytes=80))
     for _ in range(1_000):
         log.append(a_batch([b"x" * 20]), 1_000)
     owner.run()
     engine.close()
 
-    again = an_engine(tmp_path, owner, durability="os")
-    reopened_log = again.open_now(LOG_0, small_segments())
+    again = an_engine(ROOT, owner, files, durability="os")
+    open_before = files.open_count
+    reopened_log = open_log(again, LOG_0, small_segments())
 
-    assert again.open_file_count == 0
+    assert files.open_count == open_before
     assert reopened_log.state.committed == 1_000
     assert reopened_log.offset_of(500) == 500 * reopened_log.offset_of(1)
 

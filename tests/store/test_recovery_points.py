@@ -8,7 +8,7 @@ from hubmere.store.engine import LogConfig, log_id
 from hubmere.store.memory import MemoryFiles
 from hubmere.store.recovery import checkpointer
 from hubmere.store.recovery.manifest import read_recovery_point
-from store.builders import LOG_0, Owner, a_batch, an_engine
+from store.builders import LOG_0, Owner, a_batch, an_engine, open_log
 from store.faulty_files import FaultyFiles
 
 ROOT = Path("/memory")
@@ -20,7 +20,7 @@ class RecoveryPointHarness:
     def __init__(self) -> None:
         self.owner, self.files = Owner(), MemoryFiles()
         self.engine = an_engine(ROOT, self.owner, self.files)
-        self.log = self.engine.open_now(LOG_0, LogConfig())
+        self.log = open_log(self.engine, LOG_0, LogConfig())
 
     def append(self, count: int) -> None:
         for _ in range(count):
@@ -77,7 +77,7 @@ def test_recovery_point_of_a_small_log_syncs_its_directory_once() -> None:
     files, owner = FaultyFiles(), Owner()
     files.make_directory(ROOT)
     engine = an_engine(ROOT, owner, files)
-    log = engine.open_now(LOG_0, LogConfig())
+    log = open_log(engine, LOG_0, LogConfig())
     log.append(a_batch(), 1_000)
     owner.run()
     begin = len(files.log)
@@ -91,7 +91,7 @@ def test_upkeep_of_many_logs_takes_several_turns() -> None:
     """Planning recovery points for thousands of logs in one turn would delay every client."""
     owner = Owner()
     engine = an_engine(ROOT, owner, MemoryFiles())
-    logs = [engine.open_now(log_id("many", number), LogConfig()) for number in range(450)]
+    logs = [open_log(engine, log_id("many", number), LogConfig()) for number in range(450)]
     for log in logs:
         log.append(a_batch(), 1_000)
     owner.run()

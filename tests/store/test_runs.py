@@ -12,7 +12,7 @@ from hubmere.records.header import CONTROL, TRANSACTIONAL, read_header, seal, wr
 from hubmere.store.engine import LogConfig
 from hubmere.store.log.log import LocalLog
 from hubmere.store.memory import MemoryFiles
-from store.builders import LOG_0, Owner, a_batch, an_engine, everything, small_segments
+from store.builders import LOG_0, Owner, a_batch, an_engine, everything, open_log, small_segments
 from store.faulty_files import FaultyFiles, _used
 
 NEWEST_MS = 2_000_000
@@ -21,7 +21,7 @@ ROOT = Path("/data")
 
 def a_log(owner: Owner, config: LogConfig | None = None) -> LocalLog:
     """An empty log in memory."""
-    return an_engine(Path("/memory"), owner, MemoryFiles()).open_now(LOG_0, config or LogConfig())
+    return open_log(an_engine(Path("/memory"), owner, MemoryFiles()), LOG_0, config or LogConfig())
 
 
 def append_run(log: LocalLog, batches: list[bytearray], now_ms: int = 5_000) -> Receipt:
@@ -151,14 +151,14 @@ def test_run_that_does_not_continue_the_sequence_is_not_accepted(producers: list
 def test_log_of_runs_rolls_and_recovers(tmp_path: Path) -> None:
     """Segments stay within their size, and all acknowledged batches exist after reopening."""
     owner = Owner()
-    log = an_engine(tmp_path, owner).open_now(LOG_0, small_segments())
+    log = open_log(an_engine(tmp_path, owner), LOG_0, small_segments())
     for _ in range(12):
         append_run(log, [a_batch([b"x" * 100]), a_batch([b"y" * 100, b"z"])])
     owner.run()
     before, segments = everything(log), log._segments.all
     log.abandon()
 
-    again = an_engine(tmp_path, owner).open_now(LOG_0, small_segments())
+    again = open_log(an_engine(tmp_path, owner), LOG_0, small_segments())
 
     assert len(segments) > 2
     assert all(segment.size_bytes <= 1_000 for segment in segments)
@@ -239,7 +239,7 @@ def test_run_that_the_disk_refuses_changes_nothing() -> None:
     """The disk is full in the middle of a run: the written part is truncated."""
     owner, files = Owner(), FaultyFiles()
     files.make_directory(ROOT)
-    log = an_engine(ROOT, owner, files).open_now(LOG_0, LogConfig())
+    log = open_log(an_engine(ROOT, owner, files), LOG_0, LogConfig())
     append_run(log, [a_batch([b"first"])])
     owner.run()
     files.capacity_bytes = _used(files._disk) + 100

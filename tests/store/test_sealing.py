@@ -17,7 +17,7 @@ from hubmere.store.memory import MemoryFiles
 from hubmere.store.recovery.manifest import read_recovery_point
 from hubmere.store.recovery.sealing import TOGETHER_FROM_LOGS
 from hubmere.store.recovery.unrecovered import needs_recovery
-from store.builders import Owner, a_batch, an_engine, everything
+from store.builders import Owner, a_batch, an_engine, everything, open_log
 from store.faulty_files import FaultyFiles, Loss, PowerCut
 
 ROOT = Path("/data")
@@ -40,7 +40,7 @@ def a_written_engine(files: FaultyFiles, count: int, durability: str = "fsync") 
     """An engine whose logs have an old recovery point, and committed events after it, some of a producer."""
     owner = Owner()
     engine = an_engine(ROOT, owner, files, durability=durability)
-    logs = [engine.open_now(log, CONFIG) for log in ids(count)]
+    logs = [open_log(engine, log, CONFIG) for log in ids(count)]
     for step in range(2):
         for number, log in enumerate(logs):
             producer = (7, 0, step) if number % 2 else (-1, -1, -1)
@@ -55,7 +55,7 @@ def a_written_engine(files: FaultyFiles, count: int, durability: str = "fsync") 
 
 def opened(files: FaultyFiles, count: int) -> list[LocalLog]:
     engine = an_engine(ROOT, Owner(), files)
-    return [engine.open_now(log, CONFIG) for log in ids(count)]
+    return [open_log(engine, log, CONFIG) for log in ids(count)]
 
 
 def unsealed(files: FaultyFiles, count: int) -> list[LogId]:
@@ -192,7 +192,7 @@ def test_logs_in_memory_are_closed_without_a_flush() -> None:
     files.make_directory(ROOT)
     engine = an_engine(ROOT, owner, files)
     for log in ids(TOGETHER_FROM_LOGS):
-        engine.open_now(log, CONFIG).append(a_batch(), 1_000)
+        open_log(engine, log, CONFIG).append(a_batch(), 1_000)
     owner.run()
 
     engine.close()

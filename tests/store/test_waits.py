@@ -12,7 +12,7 @@ from hubmere.store.engine import LogConfig
 from hubmere.store.files import Files
 from hubmere.store.local import LocalEngine
 from hubmere.store.log.log import LocalLog
-from store.builders import LOG_0, a_batch, compact, everything, small_segments
+from store.builders import LOG_0, a_batch, compact, everything, open_log, small_segments
 from store.test_commit import ThreadedOwner
 
 
@@ -50,7 +50,7 @@ class ThreadedEngineHarness:
         self.engine = LocalEngine(root, post=self.owner.post, files=self.files)
 
     def open(self, config: LogConfig) -> LocalLog:
-        log = self.engine.open_now(LOG_0, config)
+        log = open_log(self.engine, LOG_0, config, self.owner.run_until)
         self.owner.run_waiting()
         self.files.waits.clear()
         return log

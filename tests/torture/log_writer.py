@@ -15,7 +15,7 @@ from hubmere.model.receipt import Receipt
 from hubmere.records.header import read_header
 from hubmere.store.engine import LogConfig, log_id
 from hubmere.store.local import LocalEngine
-from store.builders import a_batch
+from store.builders import a_batch, open_log
 
 LOGS = 3
 CONFIG = LogConfig(segment_bytes=60_000, retention_ms=None)
@@ -27,7 +27,12 @@ def main(root: Path, seed: int) -> None:
     random = Random(seed)
     turns: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
     engine = LocalEngine(root, post=turns.put)
-    logs = [engine.open_now(log_id("torture", number), CONFIG) for number in range(LOGS)]
+
+    def run_until(is_done: Callable[[], bool]) -> None:
+        while not is_done():
+            turns.get()()
+
+    logs = [open_log(engine, log_id("torture", number), CONFIG, run_until) for number in range(LOGS)]
     counts = [log.producer_last_sequence(1) for log in logs]
     following = [0 if count is None else count[1] + 1 for count in counts]
 

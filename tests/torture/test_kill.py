@@ -15,7 +15,7 @@ from hubmere.store.doctor import Kind, check
 from hubmere.store.engine import log_id
 from hubmere.store.files import Files
 from hubmere.store.local import LocalEngine
-from store.builders import everything
+from store.builders import everything, open_log
 from torture.log_writer import CONFIG, LOGS
 
 TESTS = Path(__file__).parent.parent
@@ -57,7 +57,7 @@ def _check(root: Path, ledger: Ledger) -> None:
     engine = LocalEngine(root, post=turns.append, threads=0)
     for number in range(LOGS):
         stored = [(header.base_sequence_number, header.producer_sequence, header.crc) for header, _ in
-                  everything(engine.open_now(log_id("torture", number), CONFIG), 1 << 20)]  # fmt: skip
+                  everything(open_log(engine, log_id("torture", number), CONFIG), 1 << 20)]  # fmt: skip
         assert [sequence for sequence, _, _ in stored] == list(range(len(stored)))
         assert [count for _, count, _ in stored] == list(range(len(stored)))
         acknowledged = ledger.acknowledged[number]

@@ -3,10 +3,12 @@
 Encoders here are written from the AMQP specification and share nothing with the code under test.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hubmere.records.records import Record
+from hubmere.records.varint import write_uvarint
 from hubmere.translate import DecodedCache, Emission, emit_transfers
 from hubmere.wire.amqp.codec.composites import read_described
 from hubmere.wire.amqp.codec.decode import skip_value
@@ -16,6 +18,23 @@ from records.builders import number_batch, stamp_append_time
 
 NOW_MS = 1_700_000_000_000
 LOG = "hub-0"
+
+
+def record_of(
+    index: int, body: bytes | None, partition_key: str | None, properties: Iterable[tuple[str, str | None]]
+) -> Record:
+    """The record of an event that was published over AMQP, at time 0; `index` counts in its batch.
+
+    (reference: kafka 4.3)
+    """
+    headers = [(name, b"\x40" if value is None else text(value)) for name, value in properties]
+    if partition_key is None and not headers:
+        return Record(index, 0, None, body)
+    count = bytearray()
+    write_uvarint(count, len(headers))
+    kind, rest = (0, b"\x00") if body is not None else (1, b"\x00\x00")
+    envelope = ("x-opt-amqp", bytes((1, kind)) + count + rest)
+    return Record(index, 0, None if partition_key is None else partition_key.encode(), body, (*headers, envelope))
 
 
 def sized(code: int, content: bytes) -> bytes:

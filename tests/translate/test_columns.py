@@ -1,20 +1,13 @@
-"""Values and rows of a table, and how rows become events."""
+"""Values and rows of a table."""
 
 import uuid
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hubmere.records import kernels
-from hubmere.translate.columns import record_of, row_of, text_of
+from hubmere.translate.columns import row_of, text_of
 from hubmere.wire.amqp.codec import types as amqp
-from hubmere.wire.amqp.codec.decode import decode_value
-from hubmere.wire.amqp.codec.message import split_message
-
-NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
-TEXTS = st.text(st.characters(codec="utf-8"), max_size=400)
 
 
 @pytest.mark.parametrize(
@@ -46,37 +39,6 @@ TEXTS = st.text(st.characters(codec="utf-8"), max_size=400)
 def test_value_has_the_text_of_the_connector(value: Any, text: str) -> None:
     """Strings are raw and everything else is JSON, so that existing code can parse these cells."""
     assert text_of(value) == text
-
-
-@given(
-    body=st.none() | st.binary(max_size=50),
-    key=st.none() | NAMES,
-    properties=st.dictionaries(NAMES, TEXTS, max_size=4),
-)
-def test_row_becomes_an_event_that_is_equal_for_every_reader(
-    body: bytes | None, key: str | None, properties: dict[str, str]
-) -> None:
-    """Spark and AMQP receivers read what a query has written."""
-    record = record_of(0, body, key, properties.items())
-    headers = [(name.encode(), content) for name, content in record.headers]
-
-    row = row_of(record.key, record.value, headers)
-    sections = split_message(kernels.message_of(record.key, record.value, headers))
-
-    assert (row.partition_key, row.properties) == (key, properties)
-    annotations = decode_value(sections.message_annotations.value_bytes)[0] if sections.message_annotations else {}
-    assert annotations.get("x-opt-partition-key") == key
-    application = sections.application_properties
-    assert (decode_value(application.value_bytes)[0] if application else {}) == properties
-
-
-def test_property_without_a_value_is_null() -> None:
-    """Spark's maps may hold null."""
-    record = record_of(0, b"x", None, [("a", None)])
-
-    row = row_of(record.key, record.value, [(name.encode(), content) for name, content in record.headers])
-
-    assert row.properties == {"a": "null"}
 
 
 def test_invalid_envelope_is_an_ordinary_header() -> None:

@@ -38,14 +38,6 @@ class ClusterRole:
         """Whether this gateway has the role now."""
         return self._is_granted and self._control.has_lease
 
-    @property
-    def holder_address(self) -> str | None:
-        """The address of the gateway that has the role, as the control log knows it."""
-        state = self._control.state
-        place = state.places.get(self._place)
-        member = None if place is None or not place.holders else state.members.get(place.holders[0].session)
-        return None if member is None else member.address
-
     def ask(self) -> None:
         """Ask for the role, unless this gateway has asked or another one has it."""
         if self._asked is not None or self._control.failure is not None:

@@ -271,11 +271,6 @@ class HandlePool:
         self._most_open = max_open + max_open // _UNSYNCED_PART
         self._open: deque[Handle] = deque()
 
-    @property
-    def open_count(self) -> int:
-        """Number of open descriptors."""
-        return len(self._open)
-
     def handle(self, path: Path, *, writes: bool = False) -> Handle:
         """A handle for an existing file; does not open it yet."""
         return Handle(self, path, writes=writes)

@@ -13,9 +13,9 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from hubmere.model.errors import Refusal, ShuttingDown
+from hubmere.model.errors import ShuttingDown
 from hubmere.model.monitoring.histogram import Histogram
-from hubmere.store.engine import LogConfig, LogId, OnOpened, PartitionLog
+from hubmere.store.engine import LogConfig, LogId, OnOpened
 from hubmere.store.files import MAX_OPEN_FILES, Files, HandlePool, exists, remove_tree, unlink_if_exists, write_new
 from hubmere.store.log.commit import MAX_SYNC_THREADS, Durability, GroupCommit, Post, Workers
 from hubmere.store.log.committed_file import COMMITTED, CommittedFile
@@ -133,18 +133,6 @@ class LocalEngine:
         else:
             self._openings.open(log, config, on_opened)
 
-    def open_now(self, log: LogId, config: LogConfig) -> LocalLog:
-        """Open a log and wait for it: for tools, benchmarks and tests. Raises the refusal if it cannot be opened."""
-        answers: list[PartitionLog | Refusal] = []
-        if log in self._deletions:
-            self._commit.flush()
-            self._commit.finish_background()
-        self.open(log, config, answers.append)
-        self._openings.wait(log)
-        if isinstance(answers[0], Refusal):
-            raise answers[0]
-        return self._logs[log]
-
     def exists(self, log: LogId) -> bool:
         """Whether the log has a folder."""
         return log in self._existing
@@ -260,11 +248,6 @@ class LocalEngine:
         if reason is not None:
             for log in self._logs.values():
                 log.hold_writers(lambda: self._shortage)
-
-    @property
-    def open_file_count(self) -> int:
-        """Number of open data files."""
-        return self._resources.pool.open_count
 
     def flush(self) -> None:
         """Commit everything written so far and wait for it."""

@@ -8,7 +8,6 @@ Thread rule: the owner's thread only, except `_Opening.work`.
 """
 
 import logging
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -40,7 +39,6 @@ class _Opening:
         "config",
         "directory",
         "is_deleted",
-        "is_done",
         "is_finished",
         "log",
         "recovered",
@@ -61,7 +59,6 @@ class _Opening:
         self.callbacks: list[OnOpened] = []
         self.recovered: RecoveredLog | None = None
         self.refusal: Refusal | None = None
-        self.is_done = threading.Event()  # set by the worker
         self.is_finished = False
         self.is_deleted = False
 
@@ -145,9 +142,7 @@ class Openings:
 
         def work() -> None:
             opening.work()
-            # Post before `is_done`: a thread that waits for it may close the owner's loop right after.
             self._post(lambda: self._finish(opening))
-            opening.is_done.set()
 
         self._workers.ensure_threads(len(self._openings))
         self._workers.run(work)
@@ -189,13 +184,6 @@ class Openings:
                 )
             )
         return refusal
-
-    def wait(self, log: LogId) -> None:
-        """Wait until a log is open or refused: for tools and tests."""
-        opening = self._openings.get(log)
-        if opening is not None:
-            opening.is_done.wait()
-            self._finish(opening)
 
     def delete(self, log: LogId) -> bool:
         """Delete a log when its opening has ended; False if it is not being opened."""

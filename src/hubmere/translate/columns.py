@@ -7,7 +7,7 @@ treated as text, which it nearly always is. Reference: service 10, kafka 4.3.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -16,7 +16,6 @@ from uuid import UUID
 
 from hubmere.records import kernels
 from hubmere.records.kernels.record_layout import length_of, with_length
-from hubmere.records.records import Record
 from hubmere.records.varint import write_uvarint
 from hubmere.wire.amqp.codec import types as amqp
 from hubmere.wire.amqp.codec.decode import decode_value
@@ -144,25 +143,11 @@ def _text_or_none(value: amqp.Value) -> str | None:
     return None if value is None else text_of(value)
 
 
-# --- rows to records -------------------------------------------------------------------------------------------------
-
-
-def record_of(
-    index: int, body: bytes | None, partition_key: str | None, properties: Iterable[tuple[str, str | None]]
-) -> Record:
-    """The record of a row, equal to the record of the same event published over AMQP; `index` counts in its batch.
-
-    Its time is 0, so that the same rows give the same bytes; the log stamps its own time.
-    """
-    headers = [(name, _NULL if text is None else write_string(text)) for name, text in properties]
-    if partition_key is None and not headers:
-        return Record(index, 0, None, body)
-    key = None if partition_key is None else partition_key.encode()
-    return Record(index, 0, key, body, (*headers, (_ENVELOPE, _envelope(len(headers), has_body=body is not None))))
+# --- headers of a row ------------------------------------------------------------------------------------------------
 
 
 def encode_headers(properties: Sequence[tuple[str, str | None]], *, has_body: bool) -> tuple[bytes, int]:
-    """The headers of `record_of` as a record has them, with their count; and their size as texts and values."""
+    """The headers of a record: those of the same event published over AMQP; and their size as texts and values."""
     pieces, size_bytes = [length_of(len(properties) + 1)], 0
     for name, text in properties:
         value = _NULL if text is None else write_string(text)

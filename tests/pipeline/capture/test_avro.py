@@ -23,10 +23,9 @@ from hubmere.records.compression import Codec
 from hubmere.records.header import read_header, seal
 from hubmere.records.records import Record
 from hubmere.translate import publication_from_amqp
-from hubmere.translate.columns import record_of
 from pipeline.batches import NOW_MS, fetched, kafka_batch, plain, stored
 from pipeline.twin import compiled_twins
-from translate.builders import annotations, application_properties, compound, data, section, sized, text
+from translate.builders import annotations, application_properties, compound, data, record_of, section, sized, text
 from translate.messages import a_message
 
 NAME, SPAN = "shop/orders/0/2023/11/14/22/13/20.avro", "f00/0/0-5"

@@ -21,7 +21,18 @@ from hubmere.store.engine import LogConfig, RetentionHold
 from hubmere.store.local import LocalEngine
 from hubmere.store.log.log import LocalLog
 from hubmere.store.memory import MemoryEngine
-from store.builders import LOG_0, LOG_1, Owner, a_batch, an_engine, batches_of, everything, log_ids, small_segments
+from store.builders import (
+    LOG_0,
+    LOG_1,
+    Owner,
+    a_batch,
+    an_engine,
+    batches_of,
+    everything,
+    log_ids,
+    open_log,
+    small_segments,
+)
 
 
 class LogHarness:
@@ -32,7 +43,7 @@ class LogHarness:
         self.owner = owner
 
     def open(self, config: LogConfig | None = None) -> LocalLog:
-        return self.engine.open_now(LOG_0, config or small_segments())
+        return open_log(self.engine, LOG_0, config or small_segments())
 
     def publish(self, log: LocalLog, *values: bytes, now_ms: int = 1_000) -> Receipt:
         receipt = log.append(a_batch(values or (b"one",)), now_ms)
@@ -476,7 +487,7 @@ def test_a_deleted_log_starts_empty(harness: LogHarness) -> None:
 def test_existing_logs_are_listed(harness: LogHarness) -> None:
     """The node can find its partitions without the catalog."""
     harness.open()
-    harness.engine.open_now(LOG_1, LogConfig())
+    open_log(harness.engine, LOG_1, LogConfig())
     harness.engine.delete(LOG_1)
     harness.engine.delete(LOG_1)
 
