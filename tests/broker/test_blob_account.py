@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hubmere.broker.blobs.conditions import NO_CONDITIONS, RequestConditions
+from hubmere.broker.blobs.conditions import RequestConditions
 from hubmere.broker.blobs.listing import ListRequest, read_page
 from hubmere.broker.blobs.processors import processor_partitions
 from hubmere.broker.blobs.records import BlobHeaders, decode_metadata
@@ -18,6 +18,7 @@ from hubmere.store.catalog.blob_records import BlobRecord
 from hubmere.store.catalog.name_index import NameIndex
 from hubmere.store.catalog.sqlite import SqliteCatalog
 
+NO_CONDITIONS = RequestConditions()
 _NOW = 1_700_000_000_000
 BLOB: dict[str, Any] = {"account": "account", "container": "box", "etag": "", "created_ms": 0, "modified_ms": 0}
 

@@ -136,7 +136,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             partition for member in self.harness.group.members.values() for partition in member.held_partitions
         ]
         assert len(held_partitions) == len(set(held_partitions))
-        assert self.harness.group.owners() == {
+        assert self.harness.group._owners == {
             partition: member.member_id
             for member in self.harness.group.members.values()
             for partition in member.held_partitions

@@ -133,7 +133,7 @@ def test_reader_at_the_end_gets_events_of_other_gateways() -> None:
         for _ in range(3):
             broker.append(0)
         log = engine.log(log_id("hub", 0), LogConfig())
-        log._on_appended(Appended(base_sequence=0, end_sequence=3, time_ms=1, latency_s=0.0))
+        log._on_appended(Appended(end_sequence=3, time_ms=1, latency_s=0.0))
         follower = Follower(log, 3)
 
         for number in range(4, 8):

@@ -167,11 +167,6 @@ class Broker:
         self._tracer: Tracer | None = None
         self.runtime_information = RuntimeInformation()
 
-    @property
-    def tracer(self) -> Tracer | None:
-        """The tracer of publications and deliveries; None unless tracing is configured."""
-        return self._tracer
-
     def trace(self, tracer: Tracer) -> None:
         """Trace all publishers and readers that are opened from now on."""
         self._tracer = tracer

@@ -25,9 +25,8 @@ from hubmere.broker.access.revocation import Judge
 from hubmere.broker.coordinator.coordinators import Coordinator
 from hubmere.broker.hubs.live import LiveHub
 from hubmere.broker.hubs.live_namespace import LiveNamespace
-from hubmere.broker.hubs.views import HubView, NamespaceView, PartitionView
+from hubmere.broker.hubs.views import HubView, NamespaceView
 from hubmere.broker.publish import Publisher
-from hubmere.broker.quotas.application_groups import ClientQuota
 from hubmere.broker.read import PartitionReader, Reader
 from hubmere.broker.used_hubs import UsedHubs
 from hubmere.model.entity import Rights
@@ -145,11 +144,6 @@ class Caller:
             if claim.is_expired(now_s):
                 return False
         return True
-
-    @property
-    def client_quota(self) -> ClientQuota:
-        """The rates of the caller's application group; updated in place when groups change."""
-        return self._broker.client_quota_of(self._live, self.principal if self.is_authenticated else None)
 
     def authenticate(self, credential: Credential, now_s: float, *, audience: str | None = None) -> Principal:
         """Verify a credential and keep its claim.
@@ -335,10 +329,6 @@ class Caller:
     def hub(self, name: str, right: Rights, now_s: float) -> HubView:
         """A hub on which a claim gives one of the rights."""
         return self._hub(name, right, now_s).view
-
-    def partition(self, hub: str, partition: str, right: Rights, now_s: float) -> PartitionView:
-        """A partition of a hub on which a claim gives one of the rights."""
-        return self._hub(hub, right, now_s).view.partition_of(partition)
 
     # --- runtime information (AMQP management)
 

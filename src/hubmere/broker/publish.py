@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 from hubmere.broker.hubs.live import Evicted, LiveHub
 from hubmere.broker.hubs.opening import LogOpening
-from hubmere.broker.hubs.views import HubView
 from hubmere.broker.monitoring.tracing import Tracer
 from hubmere.broker.partitioning import fixed_partition
 from hubmere.broker.quotas.application_groups import FREE, ClientQuota
@@ -92,11 +91,6 @@ class Publisher:
         self._tracer = tracer
         if on_closed is not None:
             hub.publishers[on_closed] = None if name is None else fold(name)
-
-    @property
-    def hub(self) -> HubView:
-        """The hub that this publishes to."""
-        return self._hub.view
 
     @property
     def is_current(self) -> bool:

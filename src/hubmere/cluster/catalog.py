@@ -15,7 +15,6 @@ Rows with keys are sealed with the cluster secret.
 
 import asyncio
 import json
-import logging
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -35,8 +34,6 @@ from hubmere.store.catalog.rows import TABLES, Item
 from hubmere.store.catalog.runtime_state import Deletion, Meta, StateRecord
 from hubmere.store.catalog.view import CatalogView, Create, Delete, Drop, Put, Replace, RowChange, Step
 from hubmere.store.engine import OnDurable
-
-log = logging.getLogger("hubmere.cluster")
 
 # A change that loses this often is refused; each time another gateway has made progress.
 _MOST_ATTEMPTS: Final = 4

@@ -113,7 +113,6 @@ class ControlLog:
         self._tasks: list[asyncio.Task[None]] = []
         self._appends: PartitionAppends | None = None
         self._read_to = 0
-        self._moved = asyncio.Event()
         self._declared: set[str] = set()
         self._has_asked = False
         self._is_stopping = False

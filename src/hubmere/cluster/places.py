@@ -5,7 +5,6 @@ reader that asked for it; a client that has gone meanwhile loses it again.
 """
 
 import asyncio
-import logging
 import secrets
 from collections import deque
 from collections.abc import Callable
@@ -17,8 +16,6 @@ from hubmere.cluster.control.lease import ClaimEvent, EventKind
 from hubmere.cluster.control.places import Holder
 from hubmere.cluster.control_log import ControlLog
 from hubmere.model.errors import ClusterBusy, EpochRequired, EpochTooLow, ReaderStolen, ReceiverLimit, Refusal
-
-log = logging.getLogger("hubmere.cluster")
 
 # How long a granted place waits for its reader, which takes it in the same turn unless its client has gone.
 _UNUSED_SECONDS: Final = 5.0

@@ -9,7 +9,7 @@ from struct import Struct
 
 from hubmere.model.errors import InvalidArgument
 
-# The service's limit on a partition key.
+# The service's limit on a partition key; the Java client enforces it.
 MAX_PARTITION_KEY_CHARACTERS = 128
 
 _MASK = 0xFFFFFFFF

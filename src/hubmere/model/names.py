@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import NewType
 
-from hubmere.model.errors import InvalidArgument, InvalidName, PartitionNotFound
+from hubmere.model.errors import InvalidName, PartitionNotFound
 
 NamespaceName = NewType("NamespaceName", str)
 HubName = NewType("HubName", str)
@@ -19,14 +19,10 @@ AliasName = NewType("AliasName", str)
 ApplicationGroupName = NewType("ApplicationGroupName", str)
 PublisherName = NewType("PublisherName", str)
 KafkaGroupId = NewType("KafkaGroupId", str)
-PartitionKey = NewType("PartitionKey", str)
 
 # The group that every hub has, and the rule that every new namespace has.
 DEFAULT_GROUP = GroupName("$Default")
 ROOT_RULE = RuleName("RootManageSharedAccessKey")
-
-# The Java client enforces this limit.
-PARTITION_KEY_CHARACTERS = 128
 
 # Longest partition id that is parsed: no tier has more than 1024 partitions.
 _PARTITION_DIGITS = 9
@@ -150,13 +146,6 @@ def publisher_name(text: str) -> PublisherName:
 def kafka_group_id(text: str) -> KafkaGroupId:
     """A Kafka group's id: not created before use, and case-sensitive as in Kafka."""
     return KafkaGroupId(KAFKA_GROUP_RULE.check(text))
-
-
-def partition_key(text: str) -> PartitionKey:
-    """A partition key: any text up to 128 characters."""
-    if len(text) > PARTITION_KEY_CHARACTERS:
-        raise InvalidArgument("partition key", text, f"at most {PARTITION_KEY_CHARACTERS} characters")
-    return PartitionKey(text)
 
 
 def partition_number(text: str, *, hub: str, count: int) -> int:

@@ -57,7 +57,6 @@ class NodeEndpoints:
         broker: Broker,
         clock: Clock,
         *,
-        admin_token: str,
         spans: "Spans | None",
         history: HistoryStore,
         data_folder: str,
@@ -68,7 +67,6 @@ class NodeEndpoints:
         self._settings = settings
         self._broker = broker
         self._clock = clock
-        self._admin_token = admin_token
         self._spans = spans
         self._history = history
         self._data_folder = data_folder

@@ -81,12 +81,10 @@ class Node:
         await provision(settings, broker, self._actor)
         open_identity = await self._prepare_local_identity(broker)
         tls = open_tls(settings, broker, storage.secrets)
-        admin_token = storage.secrets.admin_token()
         endpoints = self._endpoints = NodeEndpoints(
             settings,
             broker,
             self._clock,
-            admin_token=admin_token,
             spans=self._spans,
             history=storage.history,
             data_folder=self._data_folder,
@@ -95,6 +93,7 @@ class Node:
         )
         await endpoints.open(tls)
         storage.serve(broker, endpoints.addresses, self._clock)
+        admin_token = storage.secrets.admin_token()
         self._start_capture(broker, endpoints, admin_token)
         ready = self._build_ready(broker, endpoints, admin_token)
         self._write_ready_file(ready)

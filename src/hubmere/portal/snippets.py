@@ -18,7 +18,6 @@ class Snippet:
     """One program, configuration or command."""
 
     title: str
-    language: str
     code: str
 
 
@@ -81,13 +80,13 @@ events = (
 events.writeStream.format("console").start()
 """
 
-_TEMPLATES: Mapping[str, tuple[str, str]] = {
-    "Python": ("python", _PYTHON),
-    "JavaScript": ("javascript", _JAVASCRIPT),
-    "Java": ("java", _JAVA),
-    "Kafka": ("properties", _KAFKA),
-    "curl": ("bash", _CURL),
-    "Spark": ("python", _SPARK),
+_TEMPLATES: Mapping[str, str] = {
+    "Python": _PYTHON,
+    "JavaScript": _JAVASCRIPT,
+    "Java": _JAVA,
+    "Kafka": _KAFKA,
+    "curl": _CURL,
+    "Spark": _SPARK,
 }
 
 
@@ -102,7 +101,4 @@ def snippets(addresses: Addresses, namespace: str, hub: str) -> list[Snippet]:
         "tls": "false" if addresses.kafka else "true",
         "http": f"{http}://{addresses.address_of(http, namespace)}",
     }
-    return [
-        Snippet(title=title, language=language, code=template.format(**values))
-        for title, (language, template) in _TEMPLATES.items()
-    ]
+    return [Snippet(title=title, code=template.format(**values)) for title, template in _TEMPLATES.items()]

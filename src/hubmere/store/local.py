@@ -249,10 +249,6 @@ class LocalEngine:
             for log in self._logs.values():
                 log.hold_writers(lambda: self._shortage)
 
-    def flush(self) -> None:
-        """Commit everything written so far and wait for it."""
-        self._commit.flush()
-
     def close(self) -> None:
         """Close all logs, save their indexes, and write the clean-shutdown marker."""
         self._is_closed = True

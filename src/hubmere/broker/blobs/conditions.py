@@ -19,9 +19,6 @@ class RequestConditions:
     lease_id: str = ""
 
 
-NO_CONDITIONS = RequestConditions()
-
-
 def check_write(record: BlobRecord | ContainerRecord | None, conditions: RequestConditions) -> None:
     """Refuse a write whose conditions do not hold; `record` is None if nothing exists yet."""
     if record is None:

@@ -179,11 +179,6 @@ class HubHistory:
         """The readable files of a partition."""
         return _NO_FILES if self._files is None else self._files.by_partition.get(partition, _NO_FILES)
 
-    def unusable(self) -> dict[str, str]:
-        """Why files cannot be used, by name."""
-        told = {} if self._files is None else dict(self._files.unusable)
-        return told | {file.name: found.why.text() for file, found in self._unusable.items()}
-
     def find_block(self, file: ColdFile, sequence: int) -> ColdBlock | None:
         """The part of a file that covers a sequence number, if it is in memory."""
         return self._blocks.find(self.hub.hub_id, file, sequence)

@@ -52,11 +52,6 @@ class NamespaceView:
         return self._live.throughput is not None
 
     @property
-    def hub_revision(self) -> int:
-        """A number that grows whenever a hub is created, changed or deleted."""
-        return self._live.hub_revision
-
-    @property
     def counters(self) -> Counters:
         """A copy of the counters of the namespace itself; those of its hubs are separate."""
         return copy(self._live.counters)
@@ -116,19 +111,9 @@ class HubView:
         return self._live.entity.partition_count
 
     @property
-    def resource(self) -> str:
-        """How the service names the hub in its texts."""
-        return self._live.resource
-
-    @property
     def is_current(self) -> bool:
         """Whether the hub still exists."""
         return self._live.is_current
-
-    @property
-    def publication_bytes(self) -> int:
-        """The largest publication that the hub accepts."""
-        return self._live.publication_bytes
 
     @property
     def counters(self) -> Counters:
@@ -245,10 +230,6 @@ class HubView:
         gaps = ((number, self._live.cold_range(number)[1]) for number in range(self.partition_count))
         return [(number, gap) for number, gap in gaps if gap is not None]
 
-    def is_damaged_after(self, partition: int, sequence: int) -> bool:
-        """Whether stored events later than a sequence number cannot be read."""
-        return self._live.is_damaged_after(partition, sequence)
-
     def report_unreadable(
         self, partition: int, first_sequence: int, next_sequence: int, reason: str = "its records cannot be decoded"
     ) -> None:
@@ -324,10 +305,6 @@ class PartitionView:
         """Whether the offset of an event is its sequence number."""
         return self._log.offsets_are_sequences
 
-    def offset_of(self, sequence: int) -> int:
-        """The byte offset of an event."""
-        return self._log.offset_of(sequence)
-
     def read(self, sequence: int, max_bytes: int, *, stable_only: bool = False) -> Chunk | None:
         """Whole committed batches from the one that holds `sequence`; None when there is none yet."""
         return self._log.read(sequence, max_bytes, stable_only=stable_only)
@@ -335,10 +312,6 @@ class PartitionView:
     def producers(self) -> Sequence[ProducerState]:
         """The state of idempotent producers."""
         return self._log.producers()
-
-    def producer_last_sequence(self, producer_id: int) -> tuple[int, int] | None:
-        """Epoch and last sequence number of an idempotent producer, if known."""
-        return self._log.producer_last_sequence(producer_id)
 
     def watch(self, on_moved: Callable[[], None]) -> None:
         """Call `on_moved` whenever the committed end, the stable end or the start moves."""

@@ -31,11 +31,6 @@ class Entities:
     def __init__(self, view: Callable[[], CatalogView]) -> None:
         self._view = view
 
-    @property
-    def version(self) -> int:
-        """A number that grows with every change."""
-        return self._view().version
-
     # --- namespaces, aliases and application groups
 
     def namespaces(self) -> Sequence[Namespace]:

@@ -44,7 +44,6 @@ class Member:
     version: str
     began_at: int
     is_gone: bool = False
-    beats: int = 0
     heard: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -55,10 +54,9 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The effect of an entry. `stale` are the keys whose versions did not hold; `claim` is the decision on a claim."""
+    """The effect of an entry; `claim` is the decision on a claim."""
 
     verdict: Verdict
-    stale: tuple[str, ...] = ()
     claim: ClaimOutcome | None = None
 
 
@@ -127,9 +125,8 @@ class ControlState:
                 return _ACCEPTED
 
     def _change(self, offset: int, change: Change) -> Outcome:
-        stale = tuple(c.key for c in change.conditions if self.version_of(c.key) != c.version)
-        if stale:
-            return Outcome(verdict=Verdict.REFUSED, stale=stale)
+        if any(self.version_of(condition.key) != condition.version for condition in change.conditions):
+            return _REFUSED
         for write in change.writes:
             if write.value is None:
                 self.rows.pop(write.key, None)
@@ -174,7 +171,6 @@ class ControlState:
         for member in list(self.members.values()):
             if member.session == beat.session:
                 member.heard.clear()
-                member.beats = beat.number
             else:
                 member.heard[beat.session] = member.heard.get(beat.session, 0) + 1
                 if member.is_gone and member.silence >= FORGOTTEN_BEATS:

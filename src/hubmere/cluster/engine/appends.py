@@ -458,7 +458,7 @@ class PartitionAppends:
             end = sequence + header.record_count
             self._own_end = max(self._own_end, end if append.is_own else 0)
             latency_s = asyncio.get_running_loop().time() - append.since
-            self._on_appended(Appended(base_sequence=sequence, end_sequence=end, time_ms=time_ms, latency_s=latency_s))
+            self._on_appended(Appended(end_sequence=end, time_ms=time_ms, latency_s=latency_s))
         for receipt in append.receipts:
             receipt.sequence_number = receipt.offset = sequence
             receipt.enqueued_at_ms = time_ms

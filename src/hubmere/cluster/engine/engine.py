@@ -47,7 +47,6 @@ class KafkaEngine:
         self._logs: dict[LogId, KafkaLog] = {}
         self._provided: set[str] = set()
         self._providing: dict[str, asyncio.Task[None]] = {}
-        self._producer: asyncio.Task[tuple[int, int]] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._free_lanes: dict[int, list[str]] = {}
         self._deleting: set[str] = set()

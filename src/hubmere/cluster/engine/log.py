@@ -475,11 +475,6 @@ class KafkaLog:
             if self.partition == 0:
                 self._engine.start_task(self._engine.reconfigure(self.hub_uid, config))
 
-    @property
-    def config(self) -> LogConfig:
-        """The configuration of the hub's logs."""
-        return self._config
-
     def close(self) -> None:
         """Refuse appends that are not acknowledged, and drop the cache."""
         self._appends.close()

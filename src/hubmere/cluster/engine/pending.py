@@ -48,7 +48,6 @@ class ProducerNumbers:
 class Appended:
     """Where a batch was appended."""
 
-    base_sequence: int
     end_sequence: int
     time_ms: int
     latency_s: float

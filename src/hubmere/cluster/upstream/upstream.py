@@ -85,7 +85,6 @@ class Upstream:
         self._access = access
         self._client_id = client_id
         self.brokers: dict[int, Broker] = {}
-        self.controller = -1
         self.cluster_id = ""
         self._leaders: dict[tuple[str, int], Leader] = {}
         self._partition_counts: dict[str, int] = {}
@@ -189,20 +188,6 @@ class Upstream:
             connection.close(f"no answer within {seconds:g} s")
             raise BrokerUnreachable(connection.address, f"no answer within {seconds:g} s") from None
 
-    async def ask_coordinator(
-        self, kind: int, key: str, body: object, *, lane: str = QUESTIONS, seconds: float = REQUEST_SECONDS
-    ) -> Any:
-        """Ask the coordinator of a group or of a transactional id; the caller reads error codes.
-
-        A JoinGroup waits for other members, so every client needs a lane of its own.
-        """
-        broker = await self.coordinator(kind, key)
-        try:
-            return await self.ask(broker, body, lane=lane, seconds=seconds)
-        except BrokerUnreachable:
-            self.forget_coordinator(kind, key)
-            raise
-
     async def coordinator(self, kind: int, key: str) -> int:
         """The broker that coordinates a group (0) or a transactional id (1)."""
         known = self._coordinators.get((kind, key))
@@ -253,7 +238,7 @@ class Upstream:
         answer = await self.ask_any(request, seconds=_METADATA_SECONDS)
         found = (Broker(id=each.node_id, host=each.host, port=each.port) for each in answer.brokers)
         self.brokers = {broker.id: broker for broker in found}
-        self.controller, self.cluster_id = answer.controller_id, answer.cluster_id or ""
+        self.cluster_id = answer.cluster_id or ""
         codes: dict[str, int] = {}
         for topic in answer.topics:
             codes[topic.name] = topic.error_code

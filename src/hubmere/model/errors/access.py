@@ -202,7 +202,3 @@ def _instant(seconds: int) -> str:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (OverflowError, ValueError, OSError):
         return str(seconds)
-
-
-# Longest piece of a caller's own text that an error repeats: enough to recognise, too little to flood a log.
-_SHOWN_CHARACTERS = 80

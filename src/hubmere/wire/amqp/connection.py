@@ -77,7 +77,6 @@ class Connection:
         "_repeated",
         "_shape",
         "_timers",
-        "context",
         "held_bytes",
         "link_count",
         "options",
@@ -88,7 +87,6 @@ class Connection:
     def __init__(self, role: Role, options: EngineOptions, now: float) -> None:
         self.role = role
         self.options = options
-        self.context: object = None
         self.held_bytes = 0
         self.link_count = 0
         self.outbox = Outbox()

@@ -82,8 +82,6 @@ class Link:
         "is_sender",
         "max_message_size",
         "name",
-        "rcv_settle_mode",
-        "remote_handle",
         "sends_settled",
         "session",
         "snd_settle_mode",
@@ -94,14 +92,12 @@ class Link:
         self.session = session
         self.name = name
         self.handle = handle
-        self.remote_handle: int | None = None
         self.is_sender = is_sender
         self.state = state
         self.credit = 0
         self.delivery_count = 0
         self.drain = False
         self.snd_settle_mode: int | None = None
-        self.rcv_settle_mode: int | None = None
         self.sends_settled = False
         self.max_message_size = session.connection.options.max_message_bytes
         self.context: object = None
@@ -190,7 +186,6 @@ class Link:
     def _settle_terms(self, answer: Attach) -> None:
         self.state = LinkState.ATTACHED
         self.snd_settle_mode = answer.snd_settle_mode
-        self.rcv_settle_mode = answer.rcv_settle_mode
         self.sends_settled = answer.snd_settle_mode == SND_SETTLED
         if answer.max_message_size:
             self.max_message_size = min(answer.max_message_size, self.session.connection.options.max_message_bytes)
@@ -360,7 +355,6 @@ class Link:
         signals.append(LinkAttached(self, attach))
 
     def _take_terms(self, attach: Attach) -> None:
-        self.remote_handle = attach.handle
         if not self.is_sender:
             self.delivery_count = attach.initial_delivery_count or 0
 

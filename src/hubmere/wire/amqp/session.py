@@ -92,7 +92,6 @@ class Session:
         "_settlements",
         "channel",
         "connection",
-        "context",
         "links",
         "next_delivery_id",
         "next_incoming_id",
@@ -106,7 +105,6 @@ class Session:
         self.connection = connection
         self.channel = channel
         self.state = state
-        self.context: object = None
         self.next_outgoing_id = FIRST_OUTGOING_ID
         self.next_delivery_id = 0
         self.next_incoming_id: int | None = None

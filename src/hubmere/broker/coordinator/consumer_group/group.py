@@ -385,10 +385,6 @@ class ConsumerGroup:
         """SyncGroup of a classic consumer."""
         classic.sync(self, request, now, reply)
 
-    def owners(self) -> dict[TopicPartition, str]:
-        """Which member holds which partition."""
-        return dict(self._owners)
-
     def waits_for_release(self, member: ConsumerMember) -> bool:
         """Whether another member still holds a partition of this member's target."""
         missing = member.target - member.assigned
