@@ -16,10 +16,10 @@ from hubmere.model.addresses import AdvertisedListener
 from hubmere.model.capture.targets import CapturePlace
 from hubmere.model.names import DEFAULT_STORAGE_ACCOUNT, NAMESPACE_RULE, STORAGE_ACCOUNT_RULE
 from hubmere.model.tier import Override
+from hubmere.settings.cluster import CLUSTER, ClusterSettings
 from hubmere.settings.declaration import Setting, declare, declared_settings
 from hubmere.settings.identity import IdentityTables
 from hubmere.settings.kinds import (
-    ADDRESSES,
     ADVERTISED,
     GIB,
     HOST,
@@ -48,19 +48,17 @@ MAX_PARTITIONS = 10_000
 
 Tier = Literal["basic", "standard", "premium", "dedicated", "developer", "unlimited"]
 Durability = Literal["fsync", "os"]
-Store = Literal["local", "cluster"]
-ClusterSasl = Literal["none", "plain", "scram-sha-256", "scram-sha-512"]
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 _NODE, _NETWORK, _TLS, _STORAGE, _SERVICE, _LOGS = "Node", "Network", "TLS", "Storage", "Service", "Logs"
-_CAPTURE, _CLUSTER, _IDENTITY = "Capture", "Cluster", "Identity"
+_CAPTURE, _IDENTITY = "Capture", "Identity"
 # Algorithms with which a token of an issuer may be signed. Symmetric algorithms and `none` are never accepted.
 TOKEN_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(ClusterSettings):
     """All settings of a node."""
 
     data: Path = declare(
@@ -419,59 +417,6 @@ class Settings:
         "Address of an OpenTelemetry collector (OTLP over HTTP) that gets spans; needs hubmere[otel].",
     )
 
-    store: Store = declare(
-        _CLUSTER,
-        choice("local", "cluster"),
-        "local",
-        "Where events and entities are stored: local is the data folder of this node; cluster is an Apache Kafka "
-        "cluster, which any number of gateways share.",
-    )
-    cluster_kafka: tuple[tuple[str, int], ...] = declare(
-        _CLUSTER, ADDRESSES, (), "Brokers of the Kafka cluster to connect to first."
-    )
-    cluster_secret_file: Path | None = declare(
-        _CLUSTER,
-        OPTIONAL_PATH,
-        None,
-        "File with the secret that all gateways of a cluster share: it encrypts the keys that they store in Kafka.",
-    )
-    cluster_prefix: str = declare(
-        _CLUSTER, TEXT, "hubmere.", "Beginning of the names of all topics and groups that gateways use in Kafka."
-    )
-    cluster_replication: int = declare(
-        _CLUSTER, count(1, 9), 3, "Number of replicas of every event in the Kafka cluster."
-    )
-    cluster_min_insync: int = declare(
-        _CLUSTER, count(1, 9), 2, "Number of replicas that must exist before a publication is acknowledged."
-    )
-    cluster_unsafe: bool = declare(
-        _CLUSTER,
-        SWITCH,
-        False,
-        "Start although an acknowledged event may have only one replica. Only for tests: a lost broker loses events.",
-    )
-    cluster_sasl: ClusterSasl = declare(
-        _CLUSTER,
-        choice("none", "plain", "scram-sha-256", "scram-sha-512"),
-        "none",
-        "SASL mechanism for the Kafka brokers.",
-    )
-    cluster_sasl_user: str = declare(_CLUSTER, TEXT, "", "User name for the Kafka brokers.")
-    cluster_sasl_password_file: Path | None = declare(
-        _CLUSTER, OPTIONAL_PATH, None, "File with the password for the Kafka brokers."
-    )
-    cluster_tls: bool = declare(_CLUSTER, SWITCH, False, "Connect to the Kafka brokers over TLS.")
-    cluster_tls_ca: Path | None = declare(
-        _CLUSTER, OPTIONAL_PATH, None, "Certificate authorities to trust for the Kafka brokers; else the system's."
-    )
-    cluster_start_timeout_s: float = declare(
-        _CLUSTER,
-        seconds(0, 86_400),
-        0.0,
-        "Longest time to wait at start for a reachable Kafka broker, with store = cluster; 0: no limit.",
-        key="start_timeout",
-    )
-
     # From the file (and, for limits, the environment) only: tables have no flag.
     limits: Mapping[str, Override] = field(default_factory=lambda: MappingProxyType({}))
     hubs: tuple[HubSetting, ...] = ()
@@ -487,15 +432,11 @@ class Settings:
         return tuple(dict.fromkeys((*self.hostname, *(entry.host for entry in self.advertised_listeners))))
 
     @property
-    def is_gateway(self) -> bool:
-        """Whether events are kept by a Kafka cluster."""
-        return self.store == "cluster"
-
-    @property
     def has_data_folder(self) -> bool:
         """Whether the node keeps anything on its own disk."""
         return not self.memory and not self.is_gateway
 
 
-SETTINGS: tuple[Setting, ...] = tuple(declared_settings(Settings))
+# Inherited fields come first in a dataclass; the cluster is the last topic for readers.
+SETTINGS: tuple[Setting, ...] = tuple(sorted(declared_settings(Settings), key=lambda setting: setting.panel == CLUSTER))
 BY_KEY: Mapping[str, Setting] = MappingProxyType({setting.key: setting for setting in SETTINGS})
