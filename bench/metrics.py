@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from types import ModuleType
 
-from hubmere.broker import publish
+from hubmere.broker import egress, publish
 from hubmere.broker import read as consume
 from hubmere.broker.access.authentication import Access, host_names
 from hubmere.broker.broker import Broker
@@ -62,6 +62,13 @@ def rebuilt(module: ModuleType, *, counts: bool) -> ModuleType:
     sys.modules[spec.name] = made
     exec(compile(tree, module.__file__, "exec"), made.__dict__)
     return made
+
+
+def rebuilt_broker(*, counts: bool) -> tuple[ModuleType, ModuleType]:
+    """The modules of publishing and reading, with or without their counters."""
+    publishing, consuming = (rebuilt(module, counts=counts) for module in (publish, consume))
+    consuming.__dict__["Egress"] = rebuilt(egress, counts=counts).Egress
+    return publishing, consuming
 
 
 class InMemoryBroker:
@@ -157,7 +164,7 @@ def main() -> int:
     parser.add_argument("--publications", type=int, default=4_000)
     parser.add_argument("--rounds", type=int, default=61)
     given = parser.parse_args()
-    builds = {counts: [rebuilt(module, counts=counts) for module in (publish, consume)] for counts in (True, False)}
+    builds = {counts: rebuilt_broker(counts=counts) for counts in (True, False)}
     print("publication     counted    uncounted   counting costs")
     is_met = True
     for events in (1, 10, 100):

@@ -6,8 +6,8 @@ from broker.builders import NOW_MS, BrokerHarness, a_batch
 from broker.gates import Gate, expire
 from hubmere.broker.hubs import opening
 from hubmere.broker.hubs.opening import LogOpening, Waiting
+from hubmere.broker.partition_reader import PartitionReader
 from hubmere.broker.publish import Publisher
-from hubmere.broker.read import PartitionReader
 from hubmere.model.errors import HubNotFound, PartitionOpening, StorageFull
 from hubmere.model.receipt import Receipt
 from hubmere.model.spec import HubSpec

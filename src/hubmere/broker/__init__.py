@@ -97,8 +97,9 @@ from hubmere.broker.monitoring.conditions import NAMES as CONDITION_NAMES
 from hubmere.broker.monitoring.conditions import Condition, ConditionSeverity
 from hubmere.broker.monitoring.loop_lag import LAG_BOUNDS_S, LoopLag
 from hubmere.broker.monitoring.tracing import EndSpan, Tracer
+from hubmere.broker.partition_reader import PartitionRead, PartitionReader, leader_epoch_refusal
 from hubmere.broker.publish import OverLimit, Publisher, RunPart
-from hubmere.broker.read import PartitionRead, PartitionReader, Reader, Steal, leader_epoch_refusal
+from hubmere.broker.read import Reader, Steal
 
 __all__ = [
     # callers

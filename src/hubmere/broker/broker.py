@@ -17,6 +17,7 @@ from hubmere.broker.blobs.accounts import BlobAccounts
 from hubmere.broker.caller import Caller
 from hubmere.broker.cold.history import Histories
 from hubmere.broker.coordinator.coordinators import Coordinators
+from hubmere.broker.egress import Client
 from hubmere.broker.hubs.counters import Counters
 from hubmere.broker.hubs.live import Evicted, LiveHub
 from hubmere.broker.hubs.live_namespace import LiveNamespace
@@ -36,13 +37,14 @@ from hubmere.broker.monitoring.conditions import Conditions
 from hubmere.broker.monitoring.latencies import Latencies
 from hubmere.broker.monitoring.loop_lag import LoopLag
 from hubmere.broker.monitoring.tracing import Tracer
+from hubmere.broker.partition_reader import PartitionReader
 from hubmere.broker.places import Places
 from hubmere.broker.publish import Publisher
 from hubmere.broker.quotas.application_groups import FREE, ClientQuota
 from hubmere.broker.quotas.auto_inflate import QUIET_SECONDS
 from hubmere.broker.quotas.demand import DemandMeter
 from hubmere.broker.quotas.sharing import Sharing
-from hubmere.broker.read import Client, OnClosed, OnReady, PartitionReader, Reader, ReaderSpec
+from hubmere.broker.read import OnClosed, OnReady, Reader, ReaderSpec
 from hubmere.broker.upkeep import Upkeep
 from hubmere.model.capture.cold import ColdSource
 from hubmere.model.capture.targets import CaptureTargets

@@ -26,8 +26,9 @@ from hubmere.broker.coordinator.coordinators import Coordinator
 from hubmere.broker.hubs.live import LiveHub
 from hubmere.broker.hubs.live_namespace import LiveNamespace
 from hubmere.broker.hubs.views import HubView, NamespaceView
+from hubmere.broker.partition_reader import PartitionReader
 from hubmere.broker.publish import Publisher
-from hubmere.broker.read import PartitionReader, Reader
+from hubmere.broker.read import Reader
 from hubmere.broker.used_hubs import UsedHubs
 from hubmere.model.entity import Rights
 from hubmere.model.errors import (

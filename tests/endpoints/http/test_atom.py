@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from endpoints.http.harness import HttpNode
-from hubmere.broker.read import NOBODY, Egress
+from hubmere.broker.egress import NOBODY, Egress
 from hubmere.endpoints.http.atom.xml import CONNECT, parse
 from hubmere.endpoints.http.errors import MalformedRequest
 
