@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hubmere.broker.cold.history import Histories
-from hubmere.broker.management import pairing
+from hubmere.broker.management import grants, pairing
 from hubmere.broker.management.auditing import Actor, AuditedChange, OnDone
 from hubmere.broker.management.live_state import LiveState
 from hubmere.model.capture.targets import CaptureTargets
@@ -42,25 +42,21 @@ from hubmere.model.errors import (
     NotSupported,
     Refusal,
 )
-from hubmere.model.names import AliasName, GroupName, HubName, NamespaceName, PublisherName, RuleName, fold
-from hubmere.model.security.roles import check_assignment
+from hubmere.model.names import AliasName, GroupName, HubName, NamespaceName, PublisherName, RuleName
 from hubmere.model.spec import (
     HubSpec,
     NamespaceSpec,
     apply_hub_spec,
     apply_namespace_spec,
-    check_application_group,
     check_group_deletable,
     check_limit,
     new_group,
     new_hub,
     new_namespace,
-    new_rule,
     root_rule,
     with_capture_start,
     with_network_rules,
     with_new_key,
-    with_rights,
     with_user_metadata,
 )
 from hubmere.model.tier import LimitsBook
@@ -69,9 +65,6 @@ from hubmere.store.catalog.view import Create, Delete, Replace, Step
 from hubmere.store.engine import Catalog
 
 __all__ = ["Actor", "OnDone", "Manager"]
-
-# What Azure allows in a subscription.
-MAX_ROLE_ASSIGNMENTS = 4000
 
 
 class Manager:
@@ -263,25 +256,10 @@ class Manager:
     ) -> AccessRule:
         """Create a rule on a namespace or a hub, or change the rights and keys of an existing one."""
         with self._begin_change("write rule", actor, on_done, namespace, hub, name) as change:
-            scope = self._writable_scope(namespace, hub)
-            current = self._catalog.planned_view.find_rule(scope, name)
-            if current is None:
-                rule = new_rule(
-                    scope,
-                    name,
-                    rights,
-                    self._book.of(self._catalog.planned_view.namespace(namespace).tier),
-                    existing=self._catalog.planned_view.rules(scope),
-                    now_ms=actor.now_ms,
-                    primary_key=primary_key,
-                    secondary_key=secondary_key,
-                )
-            else:
-                rule = with_rights(current, rights, now_ms=actor.now_ms)
-                for which, key in ((KeyKind.PRIMARY, primary_key), (KeyKind.SECONDARY, secondary_key)):
-                    if key is not None:
-                        rule = with_new_key(rule, which, now_ms=actor.now_ms, key=key)
-            step = Create(rule) if current is None else Replace(rule)
+            scope, view = self._writable_scope(namespace, hub), self._catalog.planned_view
+            limits = self._book.of(view.namespace(namespace).tier)
+            keys = {KeyKind.PRIMARY: primary_key, KeyKind.SECONDARY: secondary_key}
+            rule, step = grants.write_rule(view, scope, name, rights, limits, keys=keys, now_ms=actor.now_ms)
             change.submit([step])
             return rule
 
@@ -350,19 +328,11 @@ class Manager:
     def write_application_group(self, group: ApplicationGroup, actor: Actor, on_done: OnDone) -> ApplicationGroup:
         """Create or replace an application group."""
         with self._begin_change("write application group", actor, on_done, group.name) as change:
-            parent = self._catalog.planned_view.namespace(group.namespace)
-            checked = check_application_group(group, self._book.of(parent.tier), tier=parent.tier)
-            known = self._catalog.planned_view.find_application_group(parent.name, group.name)
-            self._require_own_clients(parent, checked)
-            step = Create(checked) if known is None else Replace(checked)
+            view = self._catalog.planned_view
+            parent = view.namespace(group.namespace)
+            entity, step = grants.write_application_group(view, parent, group, self._book.of(parent.tier))
             change.submit([step])
-            return checked
-
-    def _require_own_clients(self, parent: Namespace, group: ApplicationGroup) -> None:
-        """Refuse a client identifier that another group has: a client belongs to one group."""
-        for other in self._catalog.planned_view.application_groups(parent.name):
-            if fold(other.client_id) == fold(group.client_id) and fold(other.name) != fold(group.name):
-                raise Conflict(f"The application group '{other.name}' has the client identifier '{other.client_id}'.")
+            return entity
 
     def delete_application_group(self, group: ApplicationGroup, actor: Actor, on_done: OnDone) -> None:
         """Delete an application group; its clients are no longer limited."""
@@ -374,29 +344,21 @@ class Manager:
 
     def assign_role(self, wanted: RoleAssignment, actor: Actor, on_done: OnDone) -> RoleAssignment:
         """Give an identity a role; repeating an assignment changes nothing, and another one must not have its id."""
-        with self._begin_change("assign role", actor, on_done, *_assignment_names(wanted)) as change:
+        with self._begin_change("assign role", actor, on_done, *grants.assignment_names(wanted)) as change:
             planned = self._catalog.planned_view
             parent = planned.namespace(wanted.namespace)
             hub = None if wanted.hub is None else self._hub(parent, wanted.hub)
             if hub is not None and wanted.group is not None and planned.find_group(hub, wanted.group) is None:
                 raise GroupNotFound(_resource(parent, hub.name, "ConsumerGroups", wanted.group))
-            made = replace(wanted, hub_uid=None if hub is None else hub.uid, created_ms=actor.now_ms)
-            entity = check_assignment(replace(made, created_by=actor.name))
             others = planned.role_assignments(parent.name)
-            for other in others:
-                is_same = other.is_same_grant(entity)
-                if is_same != (other.name == entity.name):
-                    raise Conflict(f"The role assignment '{other.name}' exists, and assignments cannot be changed.")
-                if is_same:
-                    change.submit([Replace(other)])
-                    return other
-            check_limit("role assignments", len(others), MAX_ROLE_ASSIGNMENTS)
-            change.submit([Create(entity)])
+            entity, step = grants.assign_role(wanted, others, hub, created_by=actor.name, now_ms=actor.now_ms)
+            change.submit([step])
             return entity
 
     def delete_role_assignment(self, assignment: RoleAssignment, actor: Actor, on_done: OnDone) -> None:
         """Delete a role assignment; links that only this role allowed are closed."""
-        with self._begin_change("delete role assignment", actor, on_done, *_assignment_names(assignment)) as change:
+        names = grants.assignment_names(assignment)
+        with self._begin_change("delete role assignment", actor, on_done, *names) as change:
             change.submit([Delete(assignment, actor.now_ms)])
 
     # --- geo-disaster recovery ---
@@ -506,9 +468,3 @@ class Manager:
 
 def _resource(namespace: Namespace, *path: str) -> str:
     return "/".join((f"sb://{namespace.name}", *path))
-
-
-def _assignment_names(assignment: RoleAssignment) -> tuple[str | None, ...]:
-    """The names of an assignment in the audit log: scope, role and identity."""
-    where = (assignment.namespace, assignment.hub, assignment.group)
-    return (*where, assignment.role.name, assignment.principal_id)
