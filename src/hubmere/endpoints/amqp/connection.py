@@ -28,6 +28,7 @@ from hubmere.endpoints.amqp.links.connection_links import Links
 from hubmere.endpoints.amqp.links.link_handler import LinkHandler
 from hubmere.endpoints.amqp.links.waiting_attach import WaitingAttach
 from hubmere.endpoints.amqp.peer import entity_of, software_of
+from hubmere.endpoints.amqp.proof import MAX_UNPROVEN, Proof
 from hubmere.endpoints.memory import UNCOUNTED_BYTES
 from hubmere.endpoints.refusal_log import REFUSALS
 from hubmere.endpoints.stream import SCRATCH, Timer, Wire
@@ -52,9 +53,6 @@ from hubmere.wire.amqp.signals import (
 
 log = logging.getLogger("hubmere.amqp")
 
-# Sessions and links that a peer may have before it has proved a right: the claims node and the management node need two
-# links each, and some clients begin a session for each pair.
-MAX_UNPROVEN = 16
 # Larger reads do not use the fast path for a single event: its extra copy would cost as much as it saves.
 MAX_SINGLE_BYTES = 4096
 # Reads of this size may hold several frames of one large delivery.
@@ -76,16 +74,14 @@ class AmqpConnection:
         "_context",
         "_engine",
         "_is_flush_scheduled",
-        "_is_proven",
         "_is_stopping",
         "_links",
         "_principal",
+        "_proof",
         "_protocol",
-        "_prove_by",
         "_software",
         "_timer",
         "_timer_at",
-        "_unproven",
         "_wire",
     )
 
@@ -103,9 +99,7 @@ class AmqpConnection:
         # What the peer says about itself, for monitoring.
         self._client = ""
         self._software = ""
-        self._is_proven = False
-        self._prove_by = 0.0
-        self._unproven = 0
+        self._proof = Proof()
         self._timer: Timer | None = None
         self._timer_at = 0.0
         self._is_flush_scheduled = False
@@ -121,14 +115,14 @@ class AmqpConnection:
         self._backpressure = Backpressure(
             wire, self._engine, self._context.memory, flush=self.flush, on_memory_refused=self._on_memory_refused
         )
-        self._prove_by = now + self._context.handshake_timeout_s
+        self._proof.require_by(now + self._context.handshake_timeout_s)
         self._context.broker.connections.add(self, self.clock.now_ms())
         self._set_timer()
 
     @property
     def can_wait(self) -> bool:
         """Whether the peer has proved no right yet."""
-        return not self._is_proven
+        return not self._proof.is_given
 
     def get_buffer(self) -> memoryview:
         """Buffer for the next read: frames are parsed as they arrive, so none needs a buffer of its own."""
@@ -252,9 +246,7 @@ class AmqpConnection:
         if self._principal is not None:
             self.disconnect(why.text())
             return
-        self._is_proven = False
-        self._unproven = 0
-        self._prove_by = self.clock.monotonic() + self._context.handshake_timeout_s
+        self._proof.require_by(self.clock.monotonic() + self._context.handshake_timeout_s)
         self.flush_soon()
         self._set_timer()
 
@@ -371,7 +363,7 @@ class AmqpConnection:
     def _on_authorized(self) -> None:
         if self._caller is None:
             return  # the connection was lost while keys were fetched
-        self._is_proven = True
+        self._proof.give()
         self.wire.trust_peer()
         self._set_timer()
 
@@ -398,10 +390,7 @@ class AmqpConnection:
         link.refuse(*self.explain(refusal, entity_of(attach)))
 
     def _count_unproven(self) -> None:
-        if self._is_proven:
-            return
-        self._unproven += 1
-        if self._unproven > MAX_UNPROVEN:
+        if not self._proof.allows_another():
             text = f"A connection without a token has at most {MAX_UNPROVEN} sessions and links."
             self._close(Condition.RESOURCE_LIMIT_EXCEEDED, text)
 
@@ -468,8 +457,8 @@ class AmqpConnection:
 
     def _next_deadline(self) -> float | None:
         due = [self.engine.next_deadline()]
-        if not self._is_proven:
-            due.append(self._prove_by)
+        if not self._proof.is_given:
+            due.append(self._proof.deadline)
         elif self._links is not None:
             expiry_s = self._links.next_expiry_s()
             due.append(None if expiry_s is None else self.clock.monotonic() + max(expiry_s, 0.0))
@@ -479,8 +468,7 @@ class AmqpConnection:
         self._timer = None
         now = self.clock.monotonic()
         self._handle(self.engine.advance(now))
-        if not self._is_proven and now >= self._prove_by:
-            self._prove_by = float("inf")
+        if self._proof.expire(now):
             self._close(Condition.CONNECTION_FORCED, "The connection was closed because no token came in time.")
         elif self._links is not None:
             self._links.detach_expired()
