@@ -1,4 +1,4 @@
-"""Helpers for users' tests: a node in a `with` block, a fixture, a clock."""
+"""Helpers for users' tests: a node in a `with` block, and a fixture."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hubmere.cli.exit_codes import Exit
 from hubmere.settings import HubSetting, load
 from hubmere.settings.child import settings_file
-from hubmere.testing import ManualClock, Node, NodeFailed
+from hubmere.testing import Node, NodeFailed
 
 names = st.from_regex(r"\A[a-z0-9]([a-z0-9._-]{0,10}[a-z0-9])?\Z")
 hub_settings = st.builds(
@@ -40,16 +40,6 @@ def test_settings_file_is_read_back_as_it_was_meant(
     settings = load({}, {}, path)
 
     assert (settings.hubs, settings.memory, settings.hostname) == (tuple(hubs), True, ("a", "b"))
-
-
-def test_clock_does_not_advance_until_it_is_moved() -> None:
-    """Tests of time-outs and retention must not wait."""
-    clock = ManualClock(now_ms=1000)
-
-    clock.advance(2.5)
-    clock.set_wall(500)
-
-    assert (clock.now_ms(), clock.monotonic()) == (500, 2.5)
 
 
 def test_node_that_cannot_start_reports_the_reason_and_leaves_nothing_behind() -> None:

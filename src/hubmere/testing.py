@@ -1,4 +1,4 @@
-"""For your own tests: a real node on free ports, and a clock that tests set.
+"""For your own tests: a real node on free ports.
 
 `Node` starts `python -m hubmere up` as a child process and waits for its ready file, so that a test uses the same
 program as production. At the end, the child process is stopped and its folder is removed. Needs no test framework; the
@@ -15,7 +15,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -33,6 +32,7 @@ from urllib.parse import quote
 from hubmere.client.stored_event import StoredEvent as StoredEvent
 from hubmere.node.ready import Ready, ReadyIdentity, read_ready
 from hubmere.node.runtime.fork_server import ForkedProcess, ForkServer
+from hubmere.node.runtime.kept_ports import KeptPorts
 from hubmere.settings import HubSetting
 from hubmere.settings.child import environment_without_settings, settings_file
 from hubmere.store.data_copy import copy_data
@@ -42,7 +42,6 @@ START_TIMEOUT_S = 120.0
 # Longer than a node takes for a graceful stop by its own rule (`shutdown_timeout_s`).
 STOP_TIMEOUT_S = 15.0
 _POLL_INTERVAL_S = 0.01
-_PORTS = ("amqp", "amqps", "kafka", "kafkas", "http", "https")
 _REQUEST_TIMEOUT_S = 60.0
 # The largest number of events in one response of the node.
 _PAGE_EVENTS = 1000
@@ -102,7 +101,7 @@ class Node:
         self._log = self._folder / "node.log"
         self._config = self._folder / "hubmere.toml"
         self._ready_file = self._folder / "ready.json"
-        self._ports: dict[str, str] = dict.fromkeys(_PORTS, "0")
+        self._ports = KeptPorts()
         self._settings = dict(settings or {})
         self._data = data or self._folder / "data"
         self._hubs = [hub if isinstance(hub, HubSetting) else HubSetting(name=hub) for hub in hubs]
@@ -110,8 +109,6 @@ class Node:
         self._fork_server: ForkServer | None = None
         self._ready: Ready | None = None
         self._numbers = count()
-        # Sockets that keep the ports while the node does not run.
-        self._kept_ports: list[socket.socket] = []
 
     def __enter__(self) -> Self:
         """Start the node, unless it has been started."""
@@ -135,7 +132,11 @@ class Node:
         """Start the node and wait until every port accepts connections."""
         self._ready_file.unlink(missing_ok=True)
         self._config.write_text(settings_file(self._settings, self._hubs), encoding="utf-8")
-        ports = [f"--{name}-port={port}" for name, port in self._ports.items() if f"{name}_port" not in self._settings]
+        ports = [
+            f"--{service}-port={port}"
+            for service, port in self._ports.by_service.items()
+            if f"{service}_port" not in self._settings
+        ]
         paths = [f"--config={self._config}", f"--ready-file={self._ready_file}"]
         if self._settings.get("store") != "cluster":  # a gateway has no data folder
             paths.append(f"--data={self._data}")
@@ -151,7 +152,7 @@ class Node:
         try:
             self._await_ready(self._process)
         finally:
-            self._release_ports()
+            self._ports.release()
 
     def stop(self) -> None:
         """Stop the node gracefully; NodeFailed when it does not end, or not with exit code 0."""
@@ -165,7 +166,7 @@ class Node:
             process.kill()
             process.wait()
             raise NodeFailed(f"the node did not stop within {STOP_TIMEOUT_S:g} s", self.logs()) from None
-        self._hold_ports()
+        self._ports.hold()
         if code != 0:
             raise NodeFailed(f"the node ended with exit code {code}", self.logs())
 
@@ -175,7 +176,7 @@ class Node:
             process, self._process = self._process, None
             process.kill()
             process.wait()
-            self._hold_ports()
+            self._ports.hold()
 
     def restart(self) -> None:
         """Start again on the same data and the same ports, after a graceful stop if the node still runs."""
@@ -187,7 +188,7 @@ class Node:
         try:
             self.stop()
         finally:
-            self._release_ports()
+            self._ports.release()
             if self._fork_server is not None:
                 self._fork_server.close()
                 self._fork_server = None
@@ -305,33 +306,7 @@ class Node:
                 raise NodeFailed(f"the node was not ready within {START_TIMEOUT_S:g} s", self.logs())
             time.sleep(_POLL_INTERVAL_S)
         self._ready = read_ready(self._ready_file.read_bytes())
-        self._keep_ports(self._ready)
-
-    def _keep_ports(self, ready: Ready) -> None:
-        """Use the same ports when the node is started again, so that clients find it."""
-        for name in _PORTS:
-            place: str | None = getattr(ready, name)
-            if place is not None:
-                self._ports[name] = place.rstrip("/").rpartition(":")[2]
-
-    def _hold_ports(self) -> None:
-        """Keep the ports until the next start: otherwise the system may give them to another program.
-
-        The sockets do not listen, so that clients are refused, and a node can listen on the same ports.
-        """
-        for port in filter(int, self._ports.values()):
-            holder = socket.socket()
-            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                holder.bind(("127.0.0.1", int(port)))
-            except OSError:  # it has another address, or a program has taken the port already
-                holder.close()
-            else:
-                self._kept_ports.append(holder)
-
-    def _release_ports(self) -> None:
-        while self._kept_ports:
-            self._kept_ports.pop().close()
+        self._ports.remember(self._ready)
 
     # --- addresses ------------------------------------------------------------------------------------------------
 
@@ -475,29 +450,3 @@ class AsyncNode:
     async def restore(self, snapshot: Snapshot) -> None:
         """Restore a saved state."""
         await asyncio.to_thread(self.node.restore, snapshot)
-
-
-class ManualClock:
-    """A `model.clock.Clock` whose time changes only when a test advances it."""
-
-    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
-        self._now_ms = now_ms
-        self._monotonic_s = 0.0
-
-    def now_ms(self) -> int:
-        """Wall time in milliseconds since 1970 UTC."""
-        return self._now_ms
-
-    def monotonic(self) -> float:
-        """Seconds on a clock that never goes backwards."""
-        return self._monotonic_s
-
-    def advance(self, seconds: float) -> None:
-        """Advance both clocks."""
-        assert seconds >= 0
-        self._now_ms += round(seconds * 1000)
-        self._monotonic_s += seconds
-
-    def set_wall(self, now_ms: int) -> None:
-        """Set the wall clock, also backwards, as operators and time servers do; the monotonic clock does not change."""
-        self._now_ms = now_ms

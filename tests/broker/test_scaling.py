@@ -9,7 +9,7 @@ from hubmere.broker.quotas.auto_inflate import QUIET_SECONDS
 from hubmere.model.errors import InvalidArgument, ServerBusy
 from hubmere.model.spec import NamespaceSpec
 from hubmere.model.tier import Profile
-from hubmere.testing import ManualClock
+from manual_clock import ManualClock
 
 MB = 1024 * 1024
 

@@ -16,7 +16,7 @@ from hubmere.model.errors import Refusal
 from hubmere.model.names import ROOT_RULE, rule_name
 from hubmere.model.security.connection_string import ConnectionString
 from hubmere.model.spec import HubSpec
-from hubmere.testing import ManualClock
+from manual_clock import ManualClock
 
 T = TypeVar("T")
 

@@ -21,8 +21,8 @@ from hubmere.portal.sign_in.logins import Login, Logins
 from hubmere.portal.sign_in.portal_session import PageContext, PortalSession
 from hubmere.records.header import seal
 from hubmere.store.history import MemoryHistory
-from hubmere.testing import ManualClock
 from hubmere.translate import HttpEvent, publication_from_http
+from manual_clock import ManualClock
 
 ADDRESSES = Addresses(namespace="hubmere", amqp=5672, amqps=5671, kafka=9092, kafkas=9093, http=8080, https=8443)
 ORIGIN = "http://localhost:8080"
