@@ -2,8 +2,8 @@
 
 A listing examines a bounded number of folder entries and returns the newest files. A name is only opened if it is one
 that Capture gives to files of the hub, and symbolic links are not followed, so that nothing outside of the destination
-can be read. Nothing of Spark is loaded; what reads a format is imported when a file of it is opened, and Parquet needs
-`pyarrow`.
+can be read. Nothing of Spark is loaded. The reader of a format is imported when a file of that format is opened;
+Parquet needs `pyarrow`.
 """
 
 import heapq
@@ -87,7 +87,7 @@ def _folder(hub: CapturedHub) -> Path:
 
 
 def _formats(hub: CapturedHub) -> tuple[NameFormat, ...]:
-    """The names that files of the hub may have: the encoding may have been another one before."""
+    """The names that files of the hub may have, in every encoding: the hub may have used another one before."""
     chosen = hub.described.destination.archive_name_format
     known = {(chosen, EXTENSIONS[each]) for each in CaptureEncoding} | {
         (DELTA_FORMAT, EXTENSIONS[CaptureEncoding.DELTA])

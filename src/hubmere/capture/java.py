@@ -24,7 +24,7 @@ class CannotRun(Exception):
 
 
 def require_pyspark() -> None:
-    """Refuse where PySpark or Arrow are not installed."""
+    """Raise CannotRun if PySpark or Arrow is not installed."""
     missing = [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]
     if missing:
         raise CannotRun(f"{' and '.join(missing)} not installed; install with: {install_command('capture')}")

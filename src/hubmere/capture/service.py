@@ -124,7 +124,7 @@ class CaptureJob:
             try:
                 await asyncio.wait((job, lost), return_when=asyncio.FIRST_COMPLETED)
                 if job.done():
-                    job.result()  # it ends by an error only
+                    job.result()  # it ends only with an error
             finally:
                 for task in (job, lost):
                     task.cancel()
@@ -136,7 +136,7 @@ class CaptureJob:
         await asyncio.to_thread(importlib.import_module, _SUPERVISOR)
         from hubmere.capture.supervisor import Patience, Supervisor
 
-        # A gateway knows the ends of partitions only while somebody reads them: the job looks for itself.
+        # A gateway knows the ends of partitions only while clients read them, so the job queries them itself.
         sleep_after = 0.0 if self.settings.is_gateway else float(self.settings.capture_sleep_after_s)
         patience = Patience(last_stop=self.settings.shutdown_timeout_s, sleep_after=sleep_after)
         log_file = self.base.absolute() / _FOLDER / "job.log"

@@ -5,9 +5,9 @@ A change takes these steps:
 1. `submit` checks it against `planned`, as a catalog on a disk does, and queues it.
 2. Changes of one gateway are appended one after the other, as rows with conditions: the versions of the rows that it
    writes and of their parents.
-3. When the entry is read back, it is accepted or not, for every gateway alike. If a condition did not hold, another
-   gateway was faster: the change is planned again on the newer view, three times at most. A change that replaces an
-   entity which another client has changed meanwhile is refused as a conflict.
+3. When the entry is read back, every gateway accepts it or refuses it by the same rule. If a condition does not hold,
+   another gateway was faster: the change is planned again on the newer view, three times at most. A change that
+   replaces an entity which another client has changed meanwhile is refused as a conflict.
 4. Changes of other gateways are applied to `view` too, and reported to `on_foreign`.
 
 Rows with keys are sealed with the cluster secret.
@@ -35,7 +35,7 @@ from hubmere.store.catalog.runtime_state import Deletion, Meta, StateRecord
 from hubmere.store.catalog.view import CatalogView, Create, Delete, Drop, Put, Replace, RowChange, Step
 from hubmere.store.engine import OnDurable
 
-# A change that loses this often is refused; each time another gateway has made progress.
+# A change whose conditions fail this often is refused; each time another gateway has changed something.
 _MOST_ATTEMPTS: Final = 4
 # How long a change waits for the control log before its caller gets a retriable refusal.
 ANSWER_SECONDS: Final = 10.0
@@ -69,7 +69,7 @@ class ClusterCatalog:
     """A Catalog over the control log. Thread rule: the loop's thread only."""
 
     def __init__(self, control: ControlLog, sealer: Sealer, *, call_later: CallLater | None = None) -> None:
-        """`call_later` is the timer of changes that nobody answers; without it they wait for ever."""
+        """`call_later` sets the timeout of changes that the control log does not answer; without it they have none."""
         self._call_later = call_later
         self._control = control
         self._sealer = sealer
@@ -86,7 +86,7 @@ class ClusterCatalog:
         control.on_reloaded = self._on_reloaded
 
     def load(self) -> None:
-        """Take over the rows of the state, after a snapshot was loaded or the log was read."""
+        """Load all rows of the state, after a snapshot was loaded or the log was read."""
         self._view = CatalogView()
         items: list[Item] = []
         for table in TABLES.values():
@@ -214,7 +214,7 @@ class ClusterCatalog:
         return [f"{_SCOPE}{name}" for name in names]
 
     def _on_lost(self, pending: _Pending) -> None:
-        """The entry did not get into the log, as far as is known."""
+        """The entry was not appended, or its outcome is unknown."""
         if self._queue and self._queue[0] is pending:
             self._queue.popleft()
             self._is_sent = False
@@ -222,7 +222,7 @@ class ClusterCatalog:
             self._replan()
 
     def _on_overdue(self, pending: _Pending) -> None:
-        """Nobody waits longer. What was not sent is dropped; what was sent may still be accepted."""
+        """The caller gets a refusal. A change that was not sent is dropped; one that was sent may still be accepted."""
         refusal = ClusterBusy("the control log does not answer")
         callback, pending.callback = pending.callback, None
         if pending in self._queue and not (self._is_sent and self._queue[0] is pending):
@@ -352,7 +352,7 @@ def _step(item: Item, *, is_new: bool) -> Step:
 
 
 def _identity(item: Item | None) -> object:
-    """Two items of one key with another identity are two entities: a hub that was deleted and created again."""
+    """Items with the same key and different uids are two entities: a hub that was deleted and created again."""
     return item.uid if isinstance(item, Hub) else item is not None
 
 

@@ -191,7 +191,7 @@ class ControlLog:
         )
 
     async def stop(self) -> None:
-        """Leave in order: the places of this gateway are free at once."""
+        """Stop cleanly: the places of this gateway are free at once."""
         self._is_stopping = True
         if self._appends is not None and self.failure is None:
             self.append(Leave(session=self.lease.session))
@@ -230,7 +230,7 @@ class ControlLog:
         self._appends.add(own, header, Receipt(1, len(batch), on_done), is_own=True)
 
     def release(self, claim_id: str) -> None:
-        """Release a claim; if it is not appended, again: nobody else does it while this session lives."""
+        """Release a claim. Repeated until it is appended: no other gateway releases it while this session is alive."""
         session = self.lease.session
         self.append(Release(id=claim_id), lambda: self._release_later(claim_id, session))
 
@@ -239,7 +239,7 @@ class ControlLog:
             asyncio.get_running_loop().call_later(_RELEASE_AGAIN_S, self._release_again, claim_id, session)
 
     def _release_again(self, claim_id: str, session: str) -> None:
-        # With a session that has ended, its claims end too.
+        # The claims of a session end with it.
         if not self._is_stopping and session == self.lease.session:
             self.release(claim_id)
 

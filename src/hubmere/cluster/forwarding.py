@@ -1,7 +1,7 @@
 """KafkaCoordination: passes requests of Kafka clients on to the coordinators and leaders of the cluster.
 
 Each client connection has connections of its own to the brokers that it needs, so a JoinGroup that waits for other
-members delays nobody else. They are closed with the client's.
+members delays nobody else. These connections are closed with the client's own.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class KafkaCoordination:
         failed: Callable[[str], Exception],
         note_transaction: Callable[[int, str, int], None],
     ) -> None:
-        """`provide` creates the topic of a hub if necessary; `note_transaction` tells the engine whose batches come."""
+        """`provide` creates the topic of a hub; `note_transaction` tells the engine a producer's transactional id."""
         self._provide = provide
         self.note_transaction = note_transaction
         self._subscriptions: dict[str, dict[tuple[str, str], Any]] = {}
@@ -81,7 +81,7 @@ class KafkaCoordination:
         return name.removeprefix(start) if name.startswith(start) else None
 
     async def provide(self, topics: Sequence[str]) -> None:
-        """See that topics of hubs exist."""
+        """Create the topics of hubs that do not exist yet."""
         try:
             await asyncio.gather(*(self._provide(self.uid_of(topic) or "") for topic in topics))
         except UpstreamFailure as failure:

@@ -1,6 +1,6 @@
-"""OnePartition: a topic with one partition that gateways keep for themselves, such as the control log.
+"""OnePartition: a topic with one partition that only gateways use, such as the control log.
 
-Makes the topic, reads it, and deletes its beginning. Appends are made by `engine.appends`.
+Creates the topic, reads it, and deletes its beginning. Appends are made by `engine.appends`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -54,12 +54,12 @@ class OnePartition:
     retention_ms: int | None = None
 
     async def exists(self) -> bool:
-        """Whether the topic was made."""
+        """Whether the topic was created."""
         codes = await self.upstream.refresh((self.topic,))
         return codes[self.topic] != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     async def provide(self) -> None:
-        """Make the topic if there is none; raises a passing failure until it has a leader."""
+        """Create the topic if it does not exist; raises a temporary failure until it has a leader."""
         codes = await self.upstream.refresh((self.topic,))
         if codes[self.topic] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             await self._create()

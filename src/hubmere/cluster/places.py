@@ -126,7 +126,7 @@ class ClusterPlaces:
         return self._control.has_lease
 
     def take(self, asked: Asked, on_answer: Callable[[], None]) -> ClusterPlace | None:
-        """A place that was granted; None if it is being asked for. Raises why it is refused."""
+        """A place that was granted; None while the claim is not decided. Raises the refusal if it was refused."""
         key = (asked.hub_uid, asked.group, asked.partition, asked.epoch, asked.name)
         answers = self._answers.get(key)
         if answers is not None and answers.ready:

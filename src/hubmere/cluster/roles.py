@@ -75,7 +75,7 @@ class ClusterRole:
             self._control.release(asked)
 
     def _on_not_appended(self, asked: str) -> None:
-        """It may have been appended all the same: give it back, and ask again."""
+        """The request may have been appended nevertheless: release it, so that the next `ask` starts again."""
         if self._asked == asked and not self._is_granted:
             self.release()
 

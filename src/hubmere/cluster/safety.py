@@ -1,4 +1,4 @@
-"""What makes a Kafka cluster lose acknowledged events: too few copies, or elections of brokers that lack some.
+"""Checks whether a Kafka cluster could lose acknowledged events: by too few replicas, or by unclean leader elections.
 
 Hubs' topics and the control log have settings of their own, which gateways give them. Committed offsets and
 transactions are in topics of the cluster's own, which follow the settings of the brokers.
@@ -31,13 +31,13 @@ class Copies:
     in_sync: int
 
     def at_most(self, brokers: int) -> "Copies":
-        """As many of them as a small cluster can keep."""
+        """The same, limited to the number of brokers."""
         replication = min(self.replication, brokers)
         return Copies(replication=replication, in_sync=min(self.in_sync, replication))
 
 
 async def find_risks(upstream: Upstream, wanted: Copies, control_topic: str) -> tuple[str, ...]:
-    """Everything by which the loss of one broker could lose acknowledged events, each as half a sentence."""
+    """All reasons why the loss of one broker could lose acknowledged events, each as a phrase for an error text."""
     copies = await _count_copies(upstream, control_topic)
     if copies is None:
         await _await_brokers(upstream, wanted.replication)

@@ -2,8 +2,8 @@
 
 1. A gateway writes the bytes of the state as parts. The key of a part has the digest of the bytes, its number, and the
    count of parts.
-2. A snapshot counts when all its parts are there and the digest is right: one that was written half is ignored.
-3. The last snapshot that counts is loaded. When another one is written, those before the last but one are deleted.
+2. A snapshot is valid if all its parts exist and the digest matches: an incomplete one is ignored.
+3. The last valid snapshot is loaded. When another one is written, all but the last two are deleted.
 """
 
 import asyncio
@@ -108,7 +108,7 @@ class Snapshots:
 
 
 def digest_of(data: bytes) -> str:
-    """The digest of a state, which all gateways must have alike."""
+    """The digest of a state; it must be equal on all gateways."""
     return hashlib.sha256(data).hexdigest()
 
 

@@ -230,7 +230,7 @@ class ClusterStorage:
 
     @property
     def shares_units(self) -> bool:
-        """Gateways share the throughput units of a namespace."""
+        """True: gateways share the throughput units of a namespace."""
         return True
 
     def serve(self, broker: Broker, addresses: Addresses, clock: Clock) -> None:
@@ -304,7 +304,7 @@ class ClusterStorage:
             remedy = "If it happens again, report it with the logs of all gateways, and restart this gateway."
         elif self._pulse is not None and self._pulse.is_silent:
             severity = ConditionSeverity.WARNING
-            text = "This gateway does not read the pulse of its cluster: it uses an equal part of throughput units."
+            text = "This gateway reads no reports of other gateways: it uses an equal part of the throughput units."
             remedy = "Check that the topic of the pulse exists and has a leader."
         else:
             if conditions.clear(CLUSTER):

@@ -65,7 +65,7 @@ class PulseService:
         self._task.add_done_callback(log_failure)
 
     async def stop(self) -> None:
-        """Stop all of it."""
+        """Stop reporting, reading and applying shares."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

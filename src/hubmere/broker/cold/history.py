@@ -88,13 +88,13 @@ class _Waiting:
         self.requests += later.requests
 
     def call(self) -> None:
-        """Call everybody."""
+        """Call all of them."""
         for on_listed in (*self.logs, *self.requests):
             on_listed()
 
 
 class _Unusable(NamedTuple):
-    """Why a file cannot be read, and when that was found out, by the seconds of `HubHistory.tick`."""
+    """Why a file cannot be read, and since when, in the seconds that `HubHistory.tick` counts."""
 
     why: Refusal
     since_s: int
@@ -126,7 +126,7 @@ class HubHistory:
         self.is_retired = False
 
     def retire(self) -> None:
-        """Readers that still use the files see the log alone, and then find the hub's present log."""
+        """End the use of the files: their readers see the log alone, and then switch to the hub's present log."""
         self.is_retired = True
 
     @property
@@ -151,7 +151,7 @@ class HubHistory:
 
     def _list(self) -> None:
         self._listing, self._next = self._next, _Waiting()
-        # What is damaged stays so until the file changes; anything else may have passed.
+        # A damaged file stays unusable until it changes; any other failure may be temporary.
         self._unusable = {
             file: found
             for file, found in self._unusable.items()
@@ -162,7 +162,7 @@ class HubHistory:
     def _on_files(self, answer: ColdFiles | Refusal) -> None:
         waiting, self._listing = self._listing or _Waiting(), None
         if isinstance(answer, Refusal):
-            # It is not known what there is: readers wait, and `tick` tries again.
+            # It is not known which files exist: readers wait, and `tick` tries again.
             self.problem = answer.text()
             waiting.add(self._next)
             self._next = waiting

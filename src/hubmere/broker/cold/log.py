@@ -4,8 +4,8 @@ For readers it is a log that is kept elsewhere (`store.engine.PartitionLog`): wh
 watchers are called when it is there.
 
 1. The log itself serves everything from its first event on. The files serve what is before.
-2. The readable range begins where an unbroken row of files begins that ends at the log's first event. Files before a
-   gap are not readable: a position there does not exist, as one that retention has deleted.
+2. The readable range begins with the oldest file from which on all files follow each other without a gap up to the
+   log's first event. Files before a gap are not readable: a position there counts as deleted by retention.
 3. When retention moves the log's first event, the start of the range stays where it was until it is known whether the
    files reach the new first event. So a reader that retention overtakes waits for the listing and loses nothing.
 
@@ -94,7 +94,7 @@ class ColdLog(ForwardingLog):
             watcher()
 
     def _is_known(self, log_start: int) -> bool:
-        """Whether the range is the one that the files and the log have now."""
+        """Whether the start of the range is known for the log's present first event."""
         if self._is_listed and self._generation != self._history.generation:
             # A listing for another partition may have begun before the file was there that joins a new first event.
             self._rejoin(log_start, was_listed=log_start == self._joined_at)
@@ -103,7 +103,7 @@ class ColdLog(ForwardingLog):
     # --- reading ---
 
     def check_position(self, sequence: int, leader_epoch: int) -> Refusal | None:
-        """Why nobody can read from a sequence number; None if it is not known yet."""
+        """The refusal of a position that does not exist; None if it exists, or if that is not known yet."""
         state = self.log.state
         refusal = self.log.check_position(max(sequence, state.log_start), leader_epoch)
         if refusal is not None or sequence >= state.log_start:
@@ -214,7 +214,7 @@ class ColdLog(ForwardingLog):
     def _on_found(self, position: Position, on_answer: Callable[[], None], answer: int | Refusal | None) -> None:
         if len(self._found) >= _MAX_FOUND:
             self._found.clear()
-        # If it cannot be looked up, the reader begins with the first event: nothing is left out.
+        # If it cannot be looked up, the reader begins with the first event, so that it misses none.
         self._found[position] = 0 if isinstance(answer, Refusal) else answer
         on_answer()
 

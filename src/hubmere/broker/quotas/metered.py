@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 from hubmere.broker.quotas.throughput import RETRY_AFTER_SECONDS, FairBucket, Rates, Throughput
 from hubmere.model.monitoring.pulse import Flow, Limited
 
-# A client that is delayed comes again at once; one that is refused waits for the time in the refusal.
+# A delayed client sends again at once; a refused one waits for the time in the refusal.
 _DELAYED_SECONDS: Final = 1.5
 _REFUSED_SECONDS: Final = RETRY_AFTER_SECONDS + 1.0
 
@@ -70,7 +70,7 @@ class MeteredThroughput(Throughput):
         return Flow(*(pool.spent for pool in self._metered))
 
     def limited(self, now: float) -> Limited:
-        """Of which amounts clients want more than this gateway has."""
+        """For each pool, whether clients want more than this gateway may use."""
         return Limited(*(now < pool.limited_until for pool in self._metered))
 
 

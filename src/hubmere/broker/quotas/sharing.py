@@ -5,7 +5,7 @@
 2. Gateways that want less than an equal part get what they want. The rest is divided equally among the others.
 3. If all have what they want, what remains is divided equally.
 4. A gateway that does not report has an equal part of the whole: it allows itself the same when it does not read its
-   own reports. It is the only rule that needs no report and never allows more than the whole.
+   own reports. Equal parts never add up to more than the whole.
 
 A share that shrinks applies at once, one that grows when RAISE_SECONDS have passed: by then the other gateways have
 read the same reports and have reduced theirs.
@@ -89,7 +89,7 @@ def _by_namespace(pulses: Mapping[str, GatewayPulse]) -> dict[str, dict[str, Nam
 
 
 class Sharing:
-    """Applies the shares of this gateway, and answers for the whole cluster what auto-inflate asks.
+    """Applies the shares of this gateway, and gives auto-inflate the traffic of the whole cluster.
 
     Thread rule: the owner's thread only.
     """

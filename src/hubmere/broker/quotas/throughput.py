@@ -50,7 +50,7 @@ class FairBucket:
 
     @property
     def capacity(self) -> float:
-        """Maximum number of tokens, and the most that one publication needs to find."""
+        """Maximum number of tokens. A larger publication needs only a full bucket."""
         return self._rate * self._burst_s
 
     def change_rate(self, rate_per_s: float, now: float) -> None:

@@ -37,7 +37,7 @@ _EXTENSION: Final = "avro"
 
 
 class _About(NamedTuple):
-    """What the header of a file says, or why it is of no use; `span` is None for a file of another hub."""
+    """The content of a file's header, or why the file cannot be used; `span` is None for a file of another hub."""
 
     span: Span | None
     problem: str = ""
@@ -228,7 +228,7 @@ def find_in_files(
         middle = (low + high) // 2
         with opened(files[middle]) as (file, parts):
             first = parts.first_value(file, value_of)
-        # A file without events says nothing: the search goes on before it.
+        # A file without events has no time or offset: the search continues in the files before it.
         low, high = (middle + 1, high) if first is not None and first < wanted else (low, middle)
     for each in files[max(low - 1, 0) :]:
         with opened(each) as (file, parts):

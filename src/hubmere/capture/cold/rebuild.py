@@ -6,7 +6,7 @@ own time (`LogAppend`), a batch ends with its millisecond, so that clients see t
 otherwise each record has its own time.
 
 `records_to_batches` is the inner loop; `_rebuild.pyx` has a compiled version that produces the same bytes and does not
-hold the interpreter's lock. `seal` adds what both leave open: the checksums.
+hold the interpreter's lock. `seal` adds the checksums, which both leave out.
 """
 
 from array import array

@@ -1,6 +1,6 @@
 """Reads captured files on threads of its own, for the broker (`model.capture.cold.ColdSource`).
 
-A few threads serve all hubs, so that many readers of old events do not take the machine from those of new ones; the
+A few threads serve all hubs, so that many readers of old events leave enough CPU time to readers of new ones; the
 threads hold the interpreter's lock only for short times. Listings run one at a time. What reads the files is imported
 when the first of them is needed, which never happens on most nodes. A result that arrives after the event loop has
 ended is dropped.

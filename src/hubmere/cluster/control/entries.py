@@ -72,7 +72,7 @@ class Gone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
-    """A gateway stops in order: it has released everything and delivers nothing more."""
+    """A gateway has stopped cleanly: it has released everything and delivers nothing more."""
 
     session: str
 
@@ -110,7 +110,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """Every gateway computes the digest of its state here; the gateway of the session writes a snapshot of it."""
+    """Every gateway computes the digest of its state here; the gateway of `session` writes a snapshot of that state."""
 
     id: str
     session: str

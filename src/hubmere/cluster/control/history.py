@@ -1,7 +1,7 @@
 """GatewayHistory: when each gateway was seen last, and which ones have died. Pure; for operators only.
 
 The state of the control log forgets a dead gateway after some seconds. This history remembers it for LOST_SECONDS, from
-the same entries: a gateway is lost if it has neither left in order nor is alive. One that runs again is not lost: it
+the same entries: a gateway is lost if it is not alive and has not stopped cleanly. One that runs again is not lost: it
 has begun another session, in the same process or with the same address on the same machine. The history decides
 nothing, so gateways may have different ones.
 """

@@ -3,10 +3,11 @@
 1. A gateway sends a beat twice a second, and the next one only after the previous came back through the log.
 2. It has the lease for LEASE_SECONDS from the moment at which it *sent* the last beat that came back. Reading the log
    proves nothing: a broker that lost its leadership without knowing still answers, but it cannot commit a beat.
-3. A claim that it reads back as accepted is granted when every claim that it waits for has been released, or GRANT_S
-   after it was read back. By then a gateway that has not read it has no lease any more, also if clocks run 2 % apart.
-4. A claim that another one displaced, and every claim of a gateway that was declared dead, must stop at once; the
-   gateway releases it when nothing more is delivered.
+3. A claim that it reads back as accepted is granted when every claim that it waits for has been released, or
+   GRANT_SECONDS after it was read back. By then the lease of a gateway that has not read it has ended, even if its
+   clock runs 2 % slower.
+4. A gateway stops delivering at once on a claim that another one has displaced, and on all its claims when it was
+   declared dead. It releases a claim when nothing more is delivered on it.
 5. A beat that is refused ends the session: the log does not know it. Its first entry was never appended, or it was
    declared dead. No later beat can be accepted, so the gateway begins another session.
 """
@@ -21,7 +22,7 @@ from hubmere.cluster.control.state import Outcome
 
 BEAT_SECONDS: Final = 0.5
 LEASE_SECONDS: Final = 3.0
-# 10 % longer than a lease, for clocks that do not run alike.
+# 10 % longer than a lease, because clocks run at different rates.
 GRANT_SECONDS: Final = 1.1 * LEASE_SECONDS
 
 

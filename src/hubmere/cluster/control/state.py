@@ -5,8 +5,8 @@ It knows nothing of hubs or tiers. Rows are texts by key, with the offset of the
 so gateways of two releases apply every entry in the same way.
 
 A gateway is alive while it beats. It is declared dead (`Gone`) if another gateway has beaten MISSED_BEATS times since
-its last beat. Its claims then must leave; they are forgotten after FORGOTTEN_BEATS further beats of any one gateway,
-when its lease has certainly ended.
+its last beat. Its claims then have to be released; the state forgets them after FORGOTTEN_BEATS further beats of any
+one gateway, when its lease has certainly ended.
 """
 
 import hashlib

@@ -1,19 +1,19 @@
 """Appends to one partition: waiting batches, requests in flight, and retries after failures.
 
-1. Batches without a producer are the gateway's own: what it built itself, and what Kafka clients sent without numbers.
-   They are sent in the order of their appends, over one connection. While a request is under way, they gather; the
-   next request takes as many of them as fit into one batch, each with its own receipt. A broker serves one request of
-   a connection at a time, so that a second one is sent before the answer only if it is large. Many senders publish
-   their next event when they have an acknowledgement: after the answer to a small request, the next one waits for
-   them, for a moment. While all goes well, callbacks send; the task of the partition sends the first request, and
-   after failures.
-2. The gateway's own batches carry a producer id and the next number. If a request fails, nothing of its own is sent
-   until everything under way has come back; then all that failed is sent again, in order, under the same numbers, and
-   nothing new before that is answered. Kafka drops what it already has, so a retry never duplicates an event.
-3. If Kafka misses a number although nothing before it is open, the batches that follow were not appended: they get
-   a new producer id and new numbers.
-4. Other batches are sent unchanged and are never retried here: their client may do that. Those of one producer use
-   one connection, so that they keep their order; those of several use several.
+1. Batches without a producer are the gateway's own: those that it built itself, and those that Kafka clients sent
+   without a producer id. They are sent over one connection, in the order of their appends. While a request is in
+   flight, further batches wait; the next request joins as many of them as fit into one batch, each with its own
+   receipt. A broker serves one request of a connection at a time, so a second request is sent before the answer to the
+   first only if it is large. Many senders publish their next event when the last one is acknowledged: so after the
+   answer to a small request, the next request waits a moment for them. Usually the callback of an answer sends the
+   next request; the task of the partition sends the first one, and all requests after a failure.
+2. The gateway's own batches carry a producer id and the next sequence number. If a request fails, the gateway waits
+   for the answers to all that are in flight. Then it sends all that failed again, in order and with the same numbers,
+   and nothing new before they are answered. Kafka drops what it already has, so a retry never duplicates an event.
+3. If Kafka reports a missing number although all earlier requests are answered, the batches that follow were not
+   appended: they get a new producer id and new numbers.
+4. Batches with a producer id are sent unchanged and are never retried here: their client may do that. All batches of
+   one producer use one connection, so that they keep their order; different producers may use different ones.
 5. Receipts complete in the order of the appends.
 """
 
@@ -44,10 +44,10 @@ from hubmere.wire.kafka.messages.produce import (
 
 log = logging.getLogger("hubmere.cluster")
 
-# Kafka remembers the last five batches of a producer: more must not be under way (KIP-98).
+# Kafka remembers the last five batches of a producer: more must not be in flight (KIP-98).
 MAX_OWN_IN_FLIGHT: Final = 5
 _MAX_IN_FLIGHT: Final = 64
-# With so many bytes that wait, the next request of the gateway's own is sent before the last one is answered.
+# When this many bytes wait, the next request with own batches is sent before the last one is answered.
 _FULL_BYTES: Final = 256 * 1024
 # After the answer to a request smaller than this, the next request waits for new events of the senders that were just
 # acknowledged: for a part of the time that the answer took, and not longer than this. So 16 senders that wait for each
@@ -102,7 +102,7 @@ class PartitionAppends:
         self._gathered_bytes = 0
         self._lanes: dict[int, BrokerConnection] = {}
         self._is_sending_soon = False
-        # So many publications are awaited.
+        # Number of publications that the next request waits for.
         self._expected = 0
         self._failed: list[PendingAppend] = []
         self._numbers = ProducerNumbers()
@@ -110,7 +110,7 @@ class PartitionAppends:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
-        # The end of the own batches that were acknowledged: later ones are behind it, or the topic is another one.
+        # End of the own batches that were acknowledged. A later batch before it shows that the topic was replaced.
         self._own_end = 0
         self.failure = ""
 
@@ -172,7 +172,7 @@ class PartitionAppends:
         self._complete()
 
     def refuse_waiting(self, why: Refusal) -> None:
-        """Refuse everything that is not under way: the partition does not exist any more."""
+        """Refuse everything that is not in flight: the partition does not exist any more."""
         for append in (*self._waiting, *self._failed):
             self._settle(append, why)
         self._waiting.clear()
@@ -401,7 +401,7 @@ class PartitionAppends:
             self.failure = append.why
         if code in BAD_BATCH or not append.is_own:
             if append.is_own:
-                # Its numbers are never used: those behind it must get new ones.
+                # Its numbers stay unused, so the batches after it need new ones.
                 self._has_lost_numbers = True
             self._settle(append, refusal_of(code, append.header, append.why, is_unknown=append.is_unknown))
             self._complete()
@@ -478,7 +478,7 @@ def _produce_version(connection: BrokerConnection, of_client: int) -> int:
 
 
 def _complete_all(receipts: list[Receipt], error: Refusal | None) -> None:
-    """Complete receipts; the fault of one connection must not reach the others."""
+    """Complete receipts; an exception of one connection must not affect the others."""
     for receipt in receipts:
         try:
             receipt.complete(error)

@@ -26,9 +26,9 @@ _LOGGER = logging.getLogger("hubmere.cluster")
 # Batches that wait for the cluster, in bytes: beyond this, publications are refused.
 MAX_WAITING_BYTES: Final = 128 * 1024 * 1024
 _TRANSACTION_MS: Final = 60_000
-# Producers of transactions that are remembered; each batch is preceded by its own call.
+# Producers whose transactional id is remembered; the endpoint reports it again before each batch.
 _MAX_TRANSACTIONAL: Final = 10_000
-# How often the topics in use are looked at: one request for all of them, and less often if there are many.
+# How often the topics in use are checked: one request for all of them, and less often if there are many.
 _LOOK_SECONDS: Final = 2.0
 _LOOK_SECONDS_PER_TOPIC: Final = 0.01
 
@@ -96,7 +96,7 @@ class KafkaEngine:
     async def _delete(self, hub_uid: str) -> None:
         providing = self._providing.get(hub_uid)
         if providing is not None:
-            # A topic that is created behind its deletion would stay.
+            # A topic that is created after its deletion would stay for ever.
             await asyncio.wait([providing])
             self._provided.discard(hub_uid)
         try:
@@ -194,7 +194,7 @@ class KafkaEngine:
                 self._on_repaired(uid)
 
     def _on_repaired(self, hub_uid: str) -> None:
-        """The topic that was recorded is there: a broker had not known it."""
+        """The recorded topic exists: the broker that was asked before did not know it yet."""
         self._damaged.discard(hub_uid)
         for log_id, opened in self._logs.items():
             if opened.hub_uid == hub_uid:
@@ -232,7 +232,7 @@ class KafkaEngine:
         return answer.producer_id, answer.producer_epoch
 
     def note_transaction(self, producer_id: int, transactional_id: str, produce_version: int) -> None:
-        """The next batch of a producer belongs to this transactional id; its client has sent it in this version."""
+        """Record the transactional id of a producer's next batch, and the version of its client's Produce request."""
         if len(self._transactions) >= _MAX_TRANSACTIONAL:
             self._transactions.pop(next(iter(self._transactions)))
         self._transactions[producer_id] = (transactional_id, produce_version)

@@ -289,7 +289,7 @@ class KafkaLog:
         self._notify()
 
     def on_damaged(self, why: str) -> None:
-        """The topic was deleted or replaced: refuse what waits, and let readers find out."""
+        """The topic was deleted or replaced: refuse waiting appends, and wake readers, whose next read is refused."""
         if self._damage is None:
             self._damage = why
             self._appends.refuse_waiting(HubDamaged(why))

@@ -35,7 +35,7 @@ from hubmere.wire.kafka.messages.configs import (
 _CREATE_MS: Final = 30_000
 # A new topic is known to all brokers within this time.
 _SPREAD_SECONDS: Final = 20.0
-# How often it is asked for its leaders, which it has after some tens of milliseconds: somebody waits for it.
+# Interval of the checks whether a new topic has leaders: it takes some tens of milliseconds, and a client waits.
 _LEADER_PAUSE_S: Final = 0.1
 # A topic that one broker does not know is asked for again before it counts as deleted.
 _MISSING_ATTEMPTS: Final = 4
@@ -61,8 +61,8 @@ def split_log_id(log: LogId) -> tuple[str, int]:
 class Topics:
     """Creates, extends and deletes the topics of hubs. Thread rule: the loop's thread only.
 
-    `partition_count_of` and `config_of` tell what the catalog says of a hub: None for a hub that does not exist any
-    more. `recorded_id` is the id of the topic that was made for a hub, and `record` keeps it.
+    `partition_count_of` and `config_of` return what the catalog has for a hub, None if the hub does not exist any more.
+    `recorded_id` returns the id of the topic that was created for a hub, and `record` stores it.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Topics:
             self._record(hub_uid, found)
 
     async def _is_missing(self, name: str, hub_uid: str) -> bool:
-        """Whether a topic is still to be made; raises TopicDamaged if it was made before."""
+        """Whether a topic must be created; raises TopicDamaged if it was created before and is gone."""
         for _ in range(_MISSING_ATTEMPTS):
             codes = await self._upstream.refresh((name,))
             if codes[name] != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -122,7 +122,7 @@ class Topics:
         return recorded is not None and found is not None and recorded != found
 
     async def suspects(self, hub_uids: Sequence[str]) -> list[str]:
-        """Hubs that exist, and whose topics are missing or replaced by the word of one broker just now."""
+        """Existing hubs whose topic is missing or was replaced, according to one broker."""
         hubs = [uid for uid in hub_uids if self._partition_count_of(uid) is not None]
         codes = await self._upstream.refresh([self.name_of(uid) for uid in hubs]) if hubs else {}
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -174,7 +174,7 @@ class Topics:
         await self._upstream.ask_any(IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False))
 
     async def delete(self, hub_uid: str) -> None:
-        """Delete the topic of a hub; one that does not exist is fine."""
+        """Delete the topic of a hub, if it exists."""
         topic = DeletableTopic(name=self.name_of(hub_uid))
         answer = await self._upstream.ask_any(DeleteTopicsRequest(topics=(topic,), timeout_ms=_CREATE_MS))
         (gone,) = answer.responses

@@ -29,7 +29,7 @@ from hubmere.wire.kafka.schema import Api
 _CONNECT_SECONDS: Final = 10.0
 _SCRATCH_BYTES: Final = 256 * 1024
 _SOFTWARE: Final = "hubmere-gateway"
-# The first answer: the kernel accepts connections for a frozen broker.
+# Timeout of the first answer: the kernel accepts connections even if the broker is frozen.
 _NEGOTIATE_SECONDS: Final = 5.0
 # A broker authenticates in milliseconds, and answers a SASL token that it refuses only after a pause of some seconds.
 _SIGN_IN_SECONDS: Final = 30.0

@@ -92,14 +92,14 @@ class Upstream:
         self._connections: dict[tuple[int, str], BrokerConnection] = {}
         self._opening: dict[tuple[int, str], asyncio.Task[BrokerConnection]] = {}
         self._first: BrokerConnection | None = None
-        # One attempt at a time: the connections of others would be forgotten, and stay open.
+        # One attempt at a time: with two, one of the new connections would be forgotten and stay open.
         self._opening_first = asyncio.Lock()
         self._coordinators: dict[tuple[int, str], int] = {}
         self._refreshing: dict[str, asyncio.Task[None]] = {}
 
     @property
     def features(self) -> Mapping[str, int]:
-        """The levels of the cluster's features, as the broker says that was reached first."""
+        """The feature levels of the cluster, as reported by the first broker that was reached."""
         return {} if self._first is None else self._first.features
 
     # --- connections

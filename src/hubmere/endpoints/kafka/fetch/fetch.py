@@ -41,7 +41,7 @@ MAX_FETCH_BYTES: Final = 16 * 1024 * 1024
 # The longest that a fetch is parked, whatever a client asks for; clients give up on a request after some 30 s.
 MAX_WAIT_MS: Final = 30_000
 READ_COMMITTED: Final = 1
-# Clients whose id begins so (the Spark source does) get the byte offset of each batch in a tagged field of our own,
+# Clients whose id begins with this (the Spark source) get the byte offset of each batch in a tagged field of our own,
 # from which they compute the AMQP offset of each event. Compacted hubs have none: there it is the sequence number. Any
 # client may use such an id: AMQP readers get the same number, and Kafka clients skip unknown tags.
 OFFSET_CLIENTS: Final = "hubmere-"
@@ -147,7 +147,7 @@ class _Fetch:
             self.session.resume(self._answer_if_enough)
 
     def _may_be_enough(self) -> bool:
-        """A cheap test whether reading is worth it."""
+        """Whether enough may have been appended for an answer; cheaper than reading."""
         if self._min_bytes <= _ANY_BATCH_BYTES:
             return True
         due = self._state.due

@@ -87,7 +87,7 @@ class CachedPartition:
         self._state.due[self] = None
 
     def open_reader(self, session: KafkaSession, *, stored_only: bool = False) -> PartitionReader:
-        """Open the partition's reader, or raise what forbids it."""
+        """Open the partition's reader; raises the refusal if the client may not read it."""
         caller, now_s = session.caller, session.now_s
         self.reader = reader = caller.follow(self.topic, self.index, self._on_moved, now_s, stored_only=stored_only)
         self._state.hubs[self.topic] = reader.hub
@@ -109,7 +109,7 @@ class CachedPartition:
             self.empty_response = None
 
     def on_refused(self) -> None:
-        """The position is not valid: answer so until the client names another."""
+        """The position is not valid: answer with this refusal until the client names another position."""
         self._has_moved = True
 
     def grown_bytes(self) -> int:
@@ -117,7 +117,7 @@ class CachedPartition:
         return 0 if self.reader is None else max(self.reader.state.size_bytes - self.size_bytes, 0)
 
     def is_deleted(self) -> bool:
-        """Whether the client's position was deleted by now."""
+        """Whether the event at the client's position has been deleted since."""
         return self.reader is not None and self.reader.state.log_start > self.partition.fetch_offset
 
     def is_readable(self) -> bool:

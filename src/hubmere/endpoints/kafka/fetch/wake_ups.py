@@ -1,7 +1,7 @@
 """Parked fetches whose partitions have moved: those of all connections are read again in one call of the loop.
 
-A commit moves a partition for all of its readers at once, and a call of the loop for each of them would cost as much as
-a tenth of its answer. So:
+A commit moves a partition for all of its readers at once. A call of the loop for each of them would cost a tenth of the
+CPU time of its answer. So:
 
 1. `add` keeps a fetch. The first one after a call schedules the next call.
 2. The call reads the fetches in the order in which they were added. Of very many, some are read in the next turns, so
