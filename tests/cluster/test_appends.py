@@ -12,7 +12,7 @@ import pytest
 
 from hubmere.cluster.engine import appends as appends_module
 from hubmere.cluster.engine.appends import PartitionAppends
-from hubmere.cluster.engine.pending import Appended, PendingAppend
+from hubmere.cluster.engine.pending import AppendPosition, PendingAppend
 from hubmere.cluster.upstream.failures import BrokerUnreachable
 from hubmere.model.errors import ClusterBusy, ClusterOutcomeUnknown, HubDamaged, InvalidBatch
 from hubmere.model.receipt import Receipt
@@ -128,7 +128,7 @@ class Publications:
         self.acknowledged: list[tuple[bytes, int]] = []
         self.refused: list[tuple[bytes, Exception]] = []
         self.waiting_bytes = 0
-        self.ends: list[Appended] = []
+        self.ends: list[AppendPosition] = []
         self.appends = kind(
             0,
             connect=leader.connect,  # type: ignore[arg-type]

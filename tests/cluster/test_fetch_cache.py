@@ -1,6 +1,6 @@
 """The cache of fetched batches: found by sequence number, limited in bytes, with the aborted ranges of a fetch."""
 
-from hubmere.cluster.engine.cache import FetchCache, Fetched, parse_fetched
+from hubmere.cluster.engine.cache import FetchCache, FetchedBatches, parse_fetched
 from hubmere.records.records import Marker, Record, encode_batch, encode_marker
 
 
@@ -12,7 +12,7 @@ def a_batch(first: int, count: int = 2, size: int = 10) -> bytes:
     return bytes(encode_batch(records, base_sequence_number=first))
 
 
-def fetched(*batches: bytes, aborted: tuple[tuple[int, int], ...] = ()) -> Fetched:
+def fetched(*batches: bytes, aborted: tuple[tuple[int, int], ...] = ()) -> FetchedBatches:
     parsed = parse_fetched(memoryview(b"".join(batches)), aborted)
     assert parsed is not None
     return parsed
@@ -95,7 +95,7 @@ def test_aborted_transaction_ends_at_its_marker() -> None:
     cache = FetchCache().partition()
     cache.add(fetched(a_batch(0), a_batch(2), marker, a_batch(5), aborted=((7, 2), (9, 5))))
 
-    ranges = cache.aborted(0, 7)
+    ranges = cache.aborted_transactions(0, 7)
 
     assert ranges == [(7, 2, 4), (9, 5, 6)]
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 from hubmere.cluster.engine.engine import KafkaEngine
 from hubmere.cluster.engine.log import KafkaLog
-from hubmere.cluster.engine.pending import Appended
+from hubmere.cluster.engine.pending import AppendPosition
 from hubmere.cluster.engine.topics import Topics
 from hubmere.cluster.upstream.upstream import Leader, Upstream
 from hubmere.records.records import Record, encode_batch
@@ -133,7 +133,7 @@ def test_reader_at_the_end_gets_events_of_other_gateways() -> None:
         for _ in range(3):
             broker.append(0)
         log = engine.log(log_id("hub", 0), LogConfig())
-        log._on_appended(Appended(end_sequence=3, time_ms=1, latency_s=0.0))
+        log._on_appended(AppendPosition(end_sequence=3, time_ms=1, latency_s=0.0))
         follower = Follower(log, 3)
 
         for number in range(4, 8):

@@ -29,7 +29,7 @@ class Log:
             self.append(*(Beat(session=session, number=self.now_ms) for session in sessions))
 
     def lost(self) -> list[str]:
-        return [seen.session for seen in self.history.lost(self.state, self.now_ms)]
+        return [seen.session for seen in self.history.lost_gateways(self.state, self.now_ms)]
 
 
 def a_session(session: str, **more: str) -> Session:
@@ -53,7 +53,7 @@ def test_gateway_that_was_killed_is_lost_for_some_minutes() -> None:
     log = a_log_with_a_dead_gateway()
     assert "two" not in log.state.members
 
-    (seen,) = log.history.lost(log.state, log.now_ms)
+    (seen,) = log.history.lost_gateways(log.state, log.now_ms)
 
     assert (seen.session, seen.address, seen.machine, seen.last_seen_ms) == ("two", "two:5671", "m-two", 2 * _BEAT_MS)
     log.now_ms = 2 * _BEAT_MS + int(LOST_SECONDS * 1000)
@@ -111,7 +111,7 @@ def test_gateway_of_an_unread_past_is_named_by_its_declaration() -> None:
     log.beat("old")
     log.append(Gone(session="old", address="old:5671", machine="m-old"))
 
-    (seen,) = log.history.lost(log.state, log.now_ms)
+    (seen,) = log.history.lost_gateways(log.state, log.now_ms)
 
     assert (seen.reported_address, seen.machine) == ("old:5671", "m-old")
 

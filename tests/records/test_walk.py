@@ -7,10 +7,10 @@ import pytest
 
 from hubmere.records.header import HEADER_BYTES, read_header, seal, write_header
 from hubmere.records.records import Record, encode_batch
-from hubmere.records.walk import MAX_WALKED_BYTES, Walked, walk_batches, walk_batches_interpreted
+from hubmere.records.walk import MAX_WALKED_BYTES, WalkResult, walk_batches, walk_batches_interpreted
 
 NO_END = 2**63 - 1
-Walk = Callable[..., Walked]
+Walk = Callable[..., WalkResult]
 
 
 @pytest.fixture(params=[walk_batches, walk_batches_interpreted], ids=["as installed", "interpreted"])
@@ -27,7 +27,7 @@ def a_batch(base: int, count: int = 1, *, body: bytes = b"x", time_ms: int = 1_0
     return batch
 
 
-def run(walk: Walk, data: bytes, *, start: int = 0, end_before: int = NO_END, is_sparse: bool = False) -> Walked:
+def run(walk: Walk, data: bytes, *, start: int = 0, end_before: int = NO_END, is_sparse: bool = False) -> WalkResult:
     """Scan from the beginning of a segment."""
     return walk(data, start, end_before, is_sparse, 0, 0, -1, 0)
 

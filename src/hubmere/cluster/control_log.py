@@ -38,7 +38,7 @@ from hubmere.cluster.control.lease import BEAT_SECONDS, ClaimEvent, Lease
 from hubmere.cluster.control.state import ControlState, Outcome
 from hubmere.cluster.engine.appends import PartitionAppends
 from hubmere.cluster.engine.joining import unseal
-from hubmere.cluster.engine.pending import Appended
+from hubmere.cluster.engine.pending import AppendPosition
 from hubmere.cluster.partition import OnePartition
 from hubmere.cluster.sealing import WrongSecret
 from hubmere.cluster.snapshots import Snapshots, digest_of
@@ -243,7 +243,7 @@ class ControlLog:
         if not self._is_stopping and session == self.lease.session:
             self.release(claim_id)
 
-    def _on_appended(self, _: Appended) -> None:
+    def _on_appended(self, _: AppendPosition) -> None:
         """Nothing to do: an entry counts when it is read back."""
 
     async def _connect(self, _: int) -> BrokerConnection:

@@ -28,7 +28,7 @@ ROLE_ID: Final = "role-"
 OnLost = Callable[[Refusal], None]
 
 
-class Asked(Protocol):
+class ReaderRequest(Protocol):
     """What a reader asks for (`broker.places.PlaceRequest`)."""
 
     @property
@@ -60,7 +60,7 @@ _Key = tuple[str, str, int, int | None, str]
 
 
 @dataclass(slots=True, eq=False)
-class _Claimed:
+class _OwnClaim:
     """One claim of this gateway."""
 
     id: str
@@ -81,11 +81,11 @@ class _Claimed:
 class ClusterPlace:
     """A place that was granted to one reader."""
 
-    __slots__ = ("_claimed", "_places")
+    __slots__ = ("_claim", "_places")
 
-    def __init__(self, places: "ClusterPlaces", claimed: _Claimed) -> None:
+    def __init__(self, places: "ClusterPlaces", claim: _OwnClaim) -> None:
         self._places = places
-        self._claimed = claimed
+        self._claim = claim
 
     @property
     def may_deliver(self) -> bool:
@@ -93,22 +93,22 @@ class ClusterPlace:
 
         Readers without an epoch share their partition: they go on while the control log cannot be reached.
         """
-        return self._claimed.epoch is None or self._places.has_lease
+        return self._claim.epoch is None or self._places.has_lease
 
     def hold(self, on_lost: OnLost) -> None:
         """A reader uses the place from now on."""
-        self._claimed.on_lost = on_lost
+        self._claim.on_lost = on_lost
 
     def release(self) -> None:
         """Give the place back."""
-        self._places.release(self._claimed)
+        self._places.release(self._claim)
 
 
 @dataclass(slots=True)
 class _Answers:
     """Decided claims that wait for their readers."""
 
-    ready: deque[_Claimed] = field(default_factory=deque)
+    ready: deque[_OwnClaim] = field(default_factory=deque)
 
 
 class ClusterPlaces:
@@ -116,7 +116,7 @@ class ClusterPlaces:
 
     def __init__(self, control: ControlLog) -> None:
         self._control = control
-        self._claims: dict[str, _Claimed] = {}
+        self._claims: dict[str, _OwnClaim] = {}
         self._answers: dict[_Key, _Answers] = {}
         control.listen_to_claims(self._on_event)
 
@@ -125,114 +125,114 @@ class ClusterPlaces:
         """Whether this gateway may deliver."""
         return self._control.has_lease
 
-    def take(self, asked: Asked, on_answer: Callable[[], None]) -> ClusterPlace | None:
+    def take(self, request: ReaderRequest, on_answer: Callable[[], None]) -> ClusterPlace | None:
         """A place that was granted; None while the claim is not decided. Raises the refusal if it was refused."""
-        key = (asked.hub_uid, asked.group, asked.partition, asked.epoch, asked.name)
+        key = (request.hub_uid, request.group, request.partition, request.epoch, request.name)
         answers = self._answers.get(key)
         if answers is not None and answers.ready:
-            claimed = answers.ready.popleft()
+            claim = answers.ready.popleft()
             if not answers.ready:
                 del self._answers[key]
-            if claimed.unused is not None:
-                claimed.unused.cancel()
-            if claimed.refusal is not None:
-                raise claimed.refusal
-            return ClusterPlace(self, claimed)
-        self._claim(key, asked.limit, on_answer)
+            if claim.unused is not None:
+                claim.unused.cancel()
+            if claim.refusal is not None:
+                raise claim.refusal
+            return ClusterPlace(self, claim)
+        self._claim(key, request.limit, on_answer)
         return None
 
     def _claim(self, key: _Key, limit: int | None, on_answer: Callable[[], None]) -> None:
         if self._control.failure is not None:
             raise ClusterBusy(self._control.failure)
         uid, group, partition, epoch, name = key
-        claimed = _Claimed(secrets.token_hex(8), key, limit, on_answer)
-        self._claims[claimed.id] = claimed
-        claim = Claim(
-            id=claimed.id,
+        claim = _OwnClaim(secrets.token_hex(8), key, limit, on_answer)
+        self._claims[claim.id] = claim
+        entry = Claim(
+            id=claim.id,
             session=self._control.lease.session,
             place=f"{uid}/{partition}/{group}",
             epoch=epoch,
             name=name,
             limit=limit,
         )
-        claimed.overdue = asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._on_not_appended, claimed)
-        self._control.append(claim, lambda: self._on_not_appended(claimed))
+        claim.overdue = asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._on_not_appended, claim)
+        self._control.append(entry, lambda: self._on_not_appended(claim))
 
-    def release(self, claimed: _Claimed) -> None:
+    def release(self, claim: _OwnClaim) -> None:
         """Give a claim back; doing it twice is harmless."""
-        if self._claims.pop(claimed.id, None) is not None:
-            self._control.lease.forget(claimed.id)
-            self._control.release(claimed.id)
+        if self._claims.pop(claim.id, None) is not None:
+            self._control.lease.forget(claim.id)
+            self._control.release(claim.id)
 
     # --- events of the control log
 
-    def _on_not_appended(self, claimed: _Claimed) -> None:
+    def _on_not_appended(self, claim: _OwnClaim) -> None:
         """The claim may not have been appended. If it was, it is released when it is read."""
-        self._answer(claimed, ClusterBusy("the control log of the cluster does not answer"))
+        self._answer(claim, ClusterBusy("the control log of the cluster does not answer"))
 
     def _on_event(self, event: ClaimEvent) -> None:
         if event.id.startswith(ROLE_ID):
             return
-        claimed = self._claims.get(event.id)
-        if claimed is None:
+        claim = self._claims.get(event.id)
+        if claim is None:
             if event.kind is not EventKind.REFUSED:
                 # Nobody waits for it any more.
                 self._control.lease.forget(event.id)
                 self._control.release(event.id)
         elif event.kind is EventKind.GRANTED:
-            self._answer(claimed, None)
+            self._answer(claim, None)
         elif event.kind is EventKind.REFUSED:
-            self._answer(claimed, _refusal(claimed, event.others))
+            self._answer(claim, _refusal(claim, event.others))
         else:
-            self._lose(claimed, event.others)
+            self._lose(claim, event.others)
 
-    def _answer(self, claimed: _Claimed, refusal: Refusal | None) -> None:
-        on_answer, claimed.on_answer = claimed.on_answer, None
-        if claimed.overdue is not None:
-            claimed.overdue.cancel()
+    def _answer(self, claim: _OwnClaim, refusal: Refusal | None) -> None:
+        on_answer, claim.on_answer = claim.on_answer, None
+        if claim.overdue is not None:
+            claim.overdue.cancel()
         if on_answer is None:
             return
-        claimed.refusal = refusal
+        claim.refusal = refusal
         if refusal is not None:
-            self._claims.pop(claimed.id, None)
-        self._answers.setdefault(claimed.key, _Answers()).ready.append(claimed)
-        claimed.unused = asyncio.get_running_loop().call_later(_UNUSED_SECONDS, self._on_unused, claimed)
+            self._claims.pop(claim.id, None)
+        self._answers.setdefault(claim.key, _Answers()).ready.append(claim)
+        claim.unused = asyncio.get_running_loop().call_later(_UNUSED_SECONDS, self._on_unused, claim)
         on_answer()
 
-    def _on_unused(self, claimed: _Claimed) -> None:
-        answers = self._answers.get(claimed.key)
-        if answers is not None and claimed in answers.ready:
-            answers.ready.remove(claimed)
+    def _on_unused(self, claim: _OwnClaim) -> None:
+        answers = self._answers.get(claim.key)
+        if answers is not None and claim in answers.ready:
+            answers.ready.remove(claim)
             if not answers.ready:
-                del self._answers[claimed.key]
-            self.release(claimed)
+                del self._answers[claim.key]
+            self.release(claim)
 
-    def _lose(self, claimed: _Claimed, others: tuple[Holder, ...]) -> None:
+    def _lose(self, claim: _OwnClaim, others: tuple[Holder, ...]) -> None:
         """Stop the reader first, then release the claim."""
-        epoch, name = claimed.epoch, claimed.key[4]
+        epoch, name = claim.epoch, claim.key[4]
         refusal: Refusal = ClusterBusy("this gateway was cut off from its cluster")
         if others and others[0].epoch is not None:
             refusal = ReaderStolen(new_epoch=others[0].epoch, new_name=others[0].name, epoch=epoch, name=name)
-        on_lost, claimed.on_lost = claimed.on_lost, None
-        self._claims.pop(claimed.id, None)
+        on_lost, claim.on_lost = claim.on_lost, None
+        self._claims.pop(claim.id, None)
         try:
             if on_lost is not None:
                 on_lost(refusal)
             else:
-                claimed.refusal = refusal
-                self._answer(claimed, refusal)
+                claim.refusal = refusal
+                self._answer(claim, refusal)
         finally:
-            self._control.release(claimed.id)
+            self._control.release(claim.id)
 
 
-def _refusal(claimed: _Claimed, holders: tuple[Holder, ...]) -> Refusal:
+def _refusal(claim: _OwnClaim, holders: tuple[Holder, ...]) -> Refusal:
     """The same refusal as on a single node."""
-    epoch, name = claimed.epoch, claimed.key[4]
+    epoch, name = claim.epoch, claim.key[4]
     owner = next((holder for holder in holders if holder.epoch is not None), None)
     if owner is not None and owner.epoch is not None:
         if epoch is None:
             return EpochRequired(owner.epoch)
         return EpochTooLow(current=owner.epoch, requested=epoch, current_name=owner.name, name=name)
-    if holders and claimed.limit is not None:
-        return ReceiverLimit(claimed.limit, [holder.name for holder in holders])
+    if holders and claim.limit is not None:
+        return ReceiverLimit(claim.limit, [holder.name for holder in holders])
     return ClusterBusy("this gateway begins a new session with its cluster")

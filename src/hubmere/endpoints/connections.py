@@ -24,7 +24,7 @@ _LOG_INTERVAL_S = 10.0
 _ALL = 100
 
 
-class Reserved(Protocol):
+class ReservedConnection(Protocol):
     """A connection that uses the reserve."""
 
     @property
@@ -53,7 +53,7 @@ class ConnectionLimits:
     _by_protocol: Counter[str] = field(default_factory=Counter)
     _by_address: Counter[str] = field(default_factory=Counter)
     # In the order in which they were opened.
-    _reserve: dict[Reserved, None] = field(default_factory=dict)
+    _reserve: dict[ReservedConnection, None] = field(default_factory=dict)
     _logged_at: float = float("-inf")
 
     @property
@@ -123,7 +123,7 @@ class ConnectionLimits:
 
     # --- the reserve ---
 
-    def enter_reserve(self, connection: Reserved) -> bool:
+    def enter_reserve(self, connection: ReservedConnection) -> bool:
         """Let a connection use the reserve, if necessary instead of a silent one; False if all are in use."""
         if len(self._reserve) >= RESERVED:
             silent = next((one for one in self._reserve if one.is_silent), None)
@@ -134,6 +134,6 @@ class ConnectionLimits:
         self._reserve[connection] = None
         return True
 
-    def leave_reserve(self, connection: Reserved) -> None:
+    def leave_reserve(self, connection: ReservedConnection) -> None:
         """A connection does not use the reserve any more."""
         self._reserve.pop(connection, None)

@@ -50,7 +50,7 @@ class NumberedBatch(NamedTuple):
     time_ms: int
 
 
-class Walked(NamedTuple):
+class WalkResult(NamedTuple):
     """What a walk has found; everything is as before the walk if `batches` is 0."""
 
     size_bytes: int  # of the walked batches
@@ -77,7 +77,7 @@ def walk_batches_interpreted(
     unindexed_bytes: int,
     max_time_ms: int,
     max_time_sequence: int,
-) -> Walked:
+) -> WalkResult:
     """Walk over the batches of `data`, which begin at `position` of their segment.
 
     `end_before` bounds the sequence numbers; with `is_sparse` they may have gaps. The other arguments are the state of
@@ -107,7 +107,7 @@ def walk_batches_interpreted(
         at += header.size_bytes
         next_sequence = last + 1
         count += 1
-    return Walked(
+    return WalkResult(
         at, count, next_sequence, unindexed_bytes, max_time_ms, max_time_sequence, first_time_ms, newest_ms,
         last_at, last_size, last_count, indexed, numbered,
     )  # fmt: skip
@@ -146,7 +146,7 @@ def _remember(numbered: list[NumberedBatch], header: BatchHeader) -> None:
     numbered.append(batch)
 
 
-_Walk = Callable[[Buffer, int, int, bool, int, int, int, int], Walked]
+_Walk = Callable[[Buffer, int, int, bool, int, int, int, int], WalkResult]
 
 
 def _find_compiled() -> _Walk | None:
@@ -156,8 +156,8 @@ def _find_compiled() -> _Walk | None:
         return None
     compiled = _walk.walk_batches
 
-    def walk(*arguments: object) -> Walked:
-        walked = Walked._make(compiled(*arguments))
+    def walk(*arguments: object) -> WalkResult:
+        walked = WalkResult._make(compiled(*arguments))
         return walked._replace(
             indexed=[IndexedBatch(*each) for each in walked.indexed],
             numbered=[NumberedBatch(*each) for each in walked.numbered],

@@ -68,7 +68,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _RawValue:
     """A raw value and a description of its source."""
 
     value: object
@@ -79,8 +79,8 @@ class _Sources:
     """Collects raw values, lowest precedence first, then builds the Settings; used once."""
 
     def __init__(self) -> None:
-        self._given: dict[str, _Given] = {}
-        self._limits: dict[str, _Given] = {}
+        self._given: dict[str, _RawValue] = {}
+        self._limits: dict[str, _RawValue] = {}
         self._hubs: tuple[HubSetting, ...] = ()
         self._partners: tuple[PartnerSetting, ...] = ()
         self._identity = IdentityTables()
@@ -114,16 +114,18 @@ class _Sources:
         self._environ = environ
         for setting in SETTINGS:
             if value := environ.get(setting.variable):
-                self._given[setting.key] = _Given(value, f"environment variable {setting.variable}")
+                self._given[setting.key] = _RawValue(value, f"environment variable {setting.variable}")
         for name, value in environ.items():
             if name.startswith(LIMITS_PREFIX) and value:
-                self._limits[name.removeprefix(LIMITS_PREFIX).lower()] = _Given(value, f"environment variable {name}")
+                self._limits[name.removeprefix(LIMITS_PREFIX).lower()] = _RawValue(
+                    value, f"environment variable {name}"
+                )
 
     def add_flags(self, flags: Mapping[str, object]) -> None:
         """Add the flags, the highest precedence; None and an empty list are flags that were not given."""
         for key, value in flags.items():
             if value is not None and value != []:
-                self._given[key] = _Given(value, f"flag {BY_KEY[key].flag}")
+                self._given[key] = _RawValue(value, f"flag {BY_KEY[key].flag}")
 
     def build(self) -> Settings:
         """Parse every value, check them against each other, and build the Settings."""
@@ -154,7 +156,7 @@ class _Sources:
         namespace, self._hubs = read_emulator_hubs(document, origin, self._problems)
         self._is_emulator = True
         if namespace is not None:
-            self._given["namespace"] = _Given(namespace, origin)
+            self._given["namespace"] = _RawValue(namespace, origin)
 
     def _add_toml(self, document: dict[str, Any], origin: str) -> None:
         self._hubs = read_hubs(document.pop("hubs", []), origin, self._problems)
@@ -163,12 +165,12 @@ class _Sources:
         self._add_capture(document, origin)
         limits = document.pop("limits", {})
         if isinstance(limits, dict):
-            self._limits.update({str(name): _Given(value, origin) for name, value in limits.items()})
+            self._limits.update({str(name): _RawValue(value, origin) for name, value in limits.items()})
         else:
             self._refuse("limits", origin, limits, "a table [limits] of names and numbers")
         for key, value in document.items():
             if key in BY_KEY:
-                self._given[key] = _Given(value, origin)
+                self._given[key] = _RawValue(value, origin)
             else:
                 self._refuse(key, origin, value, did_you_mean(key, [*BY_KEY, *_TABLES]))
 
@@ -181,14 +183,14 @@ class _Sources:
         self._targets, self._targets_origin = table.pop(TARGETS, {}), origin
         document.update({f"{CAPTURE_TABLE}_{key}": value for key, value in table.items()})
 
-    def _read(self, setting: Setting, given: _Given) -> Any:
+    def _read(self, setting: Setting, given: _RawValue) -> Any:
         try:
             return setting.kind.read(given.value)
         except ValueError:
             self._refuse(setting.key, given.origin, given.value, setting.kind.allowed)
             return setting.default
 
-    def _read_limit(self, name: str, given: _Given) -> Any:
+    def _read_limit(self, name: str, given: _RawValue) -> Any:
         try:
             limits_for(overrides={name: given.value})  # type: ignore[dict-item]  # judged there, whatever it is
         except InvalidArgument as refusal:

@@ -244,10 +244,10 @@ def _rotated_path(path: Path, number: int) -> Path:
 
 def _last_lines(data: bytes) -> list[AuditLine]:
     """The last lines that can be parsed; an incomplete one is skipped."""
-    return list(_parsed(data.decode("utf-8", "replace").splitlines()[-LATEST_LINES:]))
+    return list(_parse_lines(data.decode("utf-8", "replace").splitlines()[-LATEST_LINES:]))
 
 
-def _parsed(lines: Sequence[str]) -> Iterator[AuditLine]:
+def _parse_lines(lines: Sequence[str]) -> Iterator[AuditLine]:
     for text in lines:
         with suppress(ValueError):
             yield AuditLine.parse(text)

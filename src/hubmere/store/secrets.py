@@ -124,7 +124,7 @@ class NodeSecrets:
         """
         _make_folder(self._data)
         _make_folder(self._tls)
-        issued = _Issued.read(self._tls / "issued.json")
+        issued = _IssuedCertificates.read(self._tls / "issued.json")
         if not self._has("ca") or issued.ca_expires_at - now < RENEW_WITHIN:
             issued = self._issue_ca(issuer, now)
         if not self._has("server") or issued.server_expires_at - now < RENEW_WITHIN or issued.names != tuple(names):
@@ -141,21 +141,23 @@ class NodeSecrets:
     # `issued.json` is removed first and written last: after a crash in between, the pair is issued again instead of
     # combining halves of two pairs.
 
-    def _issue_ca(self, issuer: Issuer, now: datetime) -> "_Issued":
+    def _issue_ca(self, issuer: Issuer, now: datetime) -> "_IssuedCertificates":
         (self._tls / "issued.json").unlink(missing_ok=True)
         ca = issuer.build_ca(now)
         self._write("ca", ca)
-        issued = _Issued(ca_expires_at=ca.expires_at)
+        issued = _IssuedCertificates(ca_expires_at=ca.expires_at)
         issued.write(self._tls / "issued.json")
         return issued
 
-    def _issue_server(self, issuer: Issuer, names: Sequence[str], now: datetime, issued: "_Issued") -> None:
-        ca_only = _Issued(ca_expires_at=issued.ca_expires_at)
+    def _issue_server(self, issuer: Issuer, names: Sequence[str], now: datetime, issued: "_IssuedCertificates") -> None:
+        ca_only = _IssuedCertificates(ca_expires_at=issued.ca_expires_at)
         ca_only.write(self._tls / "issued.json")
         ca = _StoredKeyPair(certificate=self.tls_files.ca.read_bytes(), key=(self._tls / "ca-key.pem").read_bytes())
         server = issuer.build_server_certificate(ca, names, now)
         self._write("server", server)
-        done = _Issued(ca_expires_at=issued.ca_expires_at, server_expires_at=server.expires_at, names=tuple(names))
+        done = _IssuedCertificates(
+            ca_expires_at=issued.ca_expires_at, server_expires_at=server.expires_at, names=tuple(names)
+        )
         done.write(self._tls / "issued.json")
 
 
@@ -163,7 +165,7 @@ _NEVER = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Issued:
+class _IssuedCertificates:
     """What was issued, for which names and until when, without parsing a certificate."""
 
     ca_expires_at: datetime = _NEVER
@@ -171,7 +173,7 @@ class _Issued:
     names: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, path: Path) -> "_Issued":
+    def read(cls, path: Path) -> "_IssuedCertificates":
         """Read `issued.json`; if it is unreadable, nothing counts as issued."""
         try:
             note = json.loads(path.read_bytes())

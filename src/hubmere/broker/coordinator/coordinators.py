@@ -71,7 +71,7 @@ class Coordinators:
         self._audit = AuditLog() if audit is None else audit
         self._namespaces = namespaces
         # By the folded name of the namespace, with the namespace that it belongs to: a namespace may be created again.
-        self._made: dict[str, tuple[LiveNamespace, Coordinator]] = {}
+        self._coordinators: dict[str, tuple[LiveNamespace, Coordinator]] = {}
         self._tidied_at = 0.0
         self._looked_at = -_HANGING_SECONDS
         self.producer_ids = ProducerIds(catalog)
@@ -84,10 +84,10 @@ class Coordinators:
     def of(self, namespace: LiveNamespace, now: float, now_ms: int) -> Coordinator:
         """The coordinator of a namespace."""
         key = namespace.entity.key[0]
-        owner, made = self._made.get(key, (None, None))
+        owner, made = self._coordinators.get(key, (None, None))
         if made is None or owner is not namespace:
             made = self._make(key, namespace, now, now_ms)
-            self._made[key] = (namespace, made)
+            self._coordinators[key] = (namespace, made)
         return made
 
     def _make(self, key: str, namespace: LiveNamespace, now: float, now_ms: int) -> Coordinator:
@@ -111,7 +111,7 @@ class Coordinators:
     def describe_groups(self, namespace: str, limit: int) -> list[GroupDescription]:
         """Snapshots of at most `limit` Kafka groups of a namespace that have members or committed offsets."""
         key = fold(namespace)
-        owner, made = self._made.get(key, (None, None))
+        owner, made = self._coordinators.get(key, (None, None))
         if made is not None and owner is self._namespaces.get(key):
             return [made.groups.describe(group.group_id) for group in made.groups.list()[:limit]]
         # Nothing was coordinated since the node started: groups have offsets and no members.
@@ -159,7 +159,7 @@ class Coordinators:
 
     def _live(self) -> list[Coordinator]:
         """The coordinators of existing namespaces; the others are dropped."""
-        for key, (namespace, _) in list(self._made.items()):
+        for key, (namespace, _) in list(self._coordinators.items()):
             if self._namespaces.get(key) is not namespace:
-                del self._made[key]
-        return [made for _, made in self._made.values()]
+                del self._coordinators[key]
+        return [made for _, made in self._coordinators.values()]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from hubmere.broker.hubs.counters import Counters
 from hubmere.broker.hubs.views import NamespaceView
 from hubmere.broker.quotas.application_groups import ApplicationGroups
-from hubmere.broker.quotas.metered import MeteredThroughput, scaled
+from hubmere.broker.quotas.metered import MeteredThroughput, scale_rates
 from hubmere.broker.quotas.throughput import Rates, Throughput
 from hubmere.model.entity import Namespace
 from hubmere.model.errors import HubNotFound
@@ -95,13 +95,13 @@ class LiveNamespace:
         if whole is None:
             self.throughput = None
             return
-        rates = scaled(whole, self._share)
+        rates = scale_rates(whole, self._share)
         if self.throughput is None:
             self.throughput = self._throughput_type(rates, now)
         else:
             self.throughput.change_rates(rates, now)
         if isinstance(self.throughput, MeteredThroughput):
-            self.throughput.expect(scaled(whole, Flow(*[self._equal_share] * len(_WHOLE))))
+            self.throughput.expect(scale_rates(whole, Flow(*[self._equal_share] * len(_WHOLE))))
 
     @property
     def rates(self) -> Rates | None:

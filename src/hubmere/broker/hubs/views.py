@@ -252,7 +252,7 @@ class PartitionView:
         self.number = number
 
     @property
-    def stored(self) -> "PartitionView":
+    def log_only(self) -> "PartitionView":
         """The partition without captured files below its log."""
         return PartitionView(self._live, self.number, stored_only=True)
 

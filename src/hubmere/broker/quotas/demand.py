@@ -25,7 +25,7 @@ class DemandMeter:
 
     def __init__(self, namespaces: Mapping[str, LiveNamespace]) -> None:
         self._namespaces = namespaces
-        self._spent: dict[str, deque[tuple[float, Flow]]] = {}
+        self._flows: dict[str, deque[tuple[float, Flow]]] = {}
         self._reported: dict[str, Limited] = {}
         self._totals: dict[str, Flow] = {}
         self._totals_at: float | None = None
@@ -36,7 +36,7 @@ class DemandMeter:
         for name, live in self._namespaces.items():
             if isinstance(live.throughput, MeteredThroughput):
                 known = self._reported.get(name, Limited())
-                if any(new and not old for new, old in zip(live.throughput.limited(now), known, strict=True)):
+                if any(new and not old for new, old in zip(live.throughput.limited_pools(now), known, strict=True)):
                     return True
         return False
 
@@ -45,7 +45,7 @@ class DemandMeter:
         if self._totals_at is None or now - self._totals_at >= _HUB_SECONDS:
             self._measure_hubs(now)
         self._reported = {}
-        self._spent = {name: seen for name, seen in self._spent.items() if name in self._namespaces}
+        self._flows = {name: seen for name, seen in self._flows.items() if name in self._namespaces}
         found = [self._measure_namespace(name, live, now) for name, live in self._namespaces.items()]
         return tuple(each for each in found if each.flow != _NOTHING or any(each.limited)), self._hubs
 
@@ -54,13 +54,13 @@ class DemandMeter:
         if not isinstance(throughput, MeteredThroughput):
             flows = [hub.flow for hub in self._hubs if hub.namespace == live.entity.name]
             return NamespacePulse(name=live.entity.name, flow=Flow(*map(sum, zip(*flows, strict=True))))
-        flow = self._flow(key, throughput.spent, now)
-        limited = self._reported[key] = throughput.limited(now)
+        flow = self._flow(key, throughput.total_flow, now)
+        limited = self._reported[key] = throughput.limited_pools(now)
         units = units_of(flow, live.limits) + (1.0 if any(limited) else 0.0)
         return NamespacePulse(name=live.entity.name, flow=flow, limited=limited, units=round(units, 2))
 
     def _flow(self, key: str, spent: Flow, now: float) -> Flow:
-        seen = self._spent.setdefault(key, deque())
+        seen = self._flows.setdefault(key, deque())
         # The first one that is kept is at least as old as the window.
         while len(seen) > 1 and now - seen[1][0] >= _WINDOW_SECONDS:
             seen.popleft()

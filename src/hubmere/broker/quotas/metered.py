@@ -54,27 +54,27 @@ class MeteredThroughput(Throughput):
     bucket_type: ClassVar[type[FairBucket]] = MeteredBucket
 
     @property
-    def _metered(self) -> tuple[MeteredBucket, ...]:
+    def _pools(self) -> tuple[MeteredBucket, ...]:
         pools = (self._in_bytes, self._in_events, self._out_bytes, self._out_events)
         return tuple(pool for pool in pools if isinstance(pool, MeteredBucket))
 
     def expect(self, rates: Rates) -> None:
         """Set the rates that this gateway gets soon if its clients are limited."""
         expected = (rates.ingress_bytes, rates.ingress_events, rates.egress_bytes, rates.egress_events)
-        for pool, rate in zip(self._metered, expected, strict=True):
+        for pool, rate in zip(self._pools, expected, strict=True):
             pool.expected_rate = rate
 
     @property
-    def spent(self) -> Flow:
+    def total_flow(self) -> Flow:
         """What was published and delivered since the start."""
-        return Flow(*(pool.spent for pool in self._metered))
+        return Flow(*(pool.spent for pool in self._pools))
 
-    def limited(self, now: float) -> Limited:
+    def limited_pools(self, now: float) -> Limited:
         """For each pool, whether clients want more than this gateway may use."""
-        return Limited(*(now < pool.limited_until for pool in self._metered))
+        return Limited(*(now < pool.limited_until for pool in self._pools))
 
 
-def scaled(rates: Rates, fractions: Flow) -> Rates:
+def scale_rates(rates: Rates, fractions: Flow) -> Rates:
     """A part of the rates of a namespace."""
     return Rates(
         ingress_bytes=rates.ingress_bytes * fractions.ingress_bytes,

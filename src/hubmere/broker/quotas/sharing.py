@@ -60,7 +60,7 @@ def namespace_shares(
     pools = [
         divide(
             {
-                session: _wanted(reports.get(session), pool, rates[pool]) if session in reporting else None
+                session: _demand_of(reports.get(session), pool, rates[pool]) if session in reporting else None
                 for session in members
             }
         )
@@ -69,7 +69,7 @@ def namespace_shares(
     return {session: Flow(*(pool[session] for pool in pools)) for session in members}
 
 
-def _wanted(report: NamespacePulse | None, pool: int, rate: float) -> float:
+def _demand_of(report: NamespacePulse | None, pool: int, rate: float) -> float:
     if report is None:
         return 0.0
     return UNBOUNDED if report.limited[pool] else report.flow[pool] * _HEADROOM / rate
@@ -110,7 +110,7 @@ class Sharing:
         equal = 1.0 / len(self._members)
         for name, live in self._namespaces.items():
             if live.throughput is not None:
-                live.apply_share(self._applied(name, self._share(name, live, pulses), now), equal, now)
+                live.apply_share(self._lowest_share(name, self._share(name, live, pulses), now), equal, now)
 
     def _share(self, name: str, live: LiveNamespace, pulses: Mapping[str, GatewayPulse]) -> Flow:
         if self._session not in pulses or name not in self._reports or live.rates is None:
@@ -119,7 +119,7 @@ class Sharing:
             return Flow(equal, equal, equal, equal)
         return namespace_shares(live.rates, self._members, self._reports[name], pulses)[self._session]
 
-    def _applied(self, name: str, share: Flow, now: float) -> Flow:
+    def _lowest_share(self, name: str, share: Flow, now: float) -> Flow:
         """The smallest share of the last moments, for each pool."""
         seen = self._computed.setdefault(name, deque())
         if len(seen) != 1 or seen[0][1] != share:

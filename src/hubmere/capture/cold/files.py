@@ -60,7 +60,7 @@ class FileIndex:
         known: dict[tuple[str, int, int], _About] = {}
         found: dict[int, list[ColdFile]] = {}
         unusable: dict[str, str] = {}
-        for name, stat in _stored(hub):
+        for name, stat in _list_files(hub):
             key = (name, stat.st_size, stat.st_mtime_ns)
             about = known[key] = before.get(key) or _read_about(hub, name)
             if about.problem:
@@ -79,7 +79,7 @@ def in_order(files: Sequence[ColdFile]) -> Iterable[ColdFile]:
     return merge(*(sorted(files[at : at + SORTED_AT_ONCE]) for at in range(0, len(files), SORTED_AT_ONCE)))
 
 
-def _stored(hub: ColdHub) -> Iterator[tuple[str, os.stat_result]]:
+def _list_files(hub: ColdHub) -> Iterator[tuple[str, os.stat_result]]:
     """The files with names of the hub."""
     names = NameFormat(text=hub.name_format, namespace=hub.namespace, hub=hub.hub, extension=_EXTENSION)
     matches = names.matcher()
@@ -120,7 +120,7 @@ class FileParts:
     def __init__(self, file: BinaryIO, span: ColdFile) -> None:
         self._layout = AvroLayout(file)
         self._layout.find_blocks(file)
-        groups = list(_grouped(block for block in self._layout.blocks if block.events))
+        groups = list(_group_blocks(block for block in self._layout.blocks if block.events))
         firsts = [_first_event(self._layout, file, group[0]).sequence for group in groups]
         if any(one >= other for one, other in pairwise(firsts)):
             raise Damaged("its blocks are not in order")
@@ -201,7 +201,7 @@ def _first_event(layout: AvroLayout, file: BinaryIO, block: AvroBlock) -> _Event
         return _read_event(Cursor(layout.content(file, block)), None)
 
 
-def _grouped(blocks: Iterable[AvroBlock]) -> Iterator[list[AvroBlock]]:
+def _group_blocks(blocks: Iterable[AvroBlock]) -> Iterator[list[AvroBlock]]:
     """Blocks in groups of about `PART_BYTES`, at least one each."""
     group: list[AvroBlock] = []
     size_bytes = 0

@@ -44,7 +44,7 @@ class FolderReader:
 
     def find(self, hub: ColdHub, files: Sequence[ColdFile], position: Position) -> int | Refusal | None:
         """The first event at or after a time or an offset."""
-        return _answer(lambda: find_in_files(files, position, lambda file: self._opened(hub, file)))
+        return _answer(lambda: find_in_files(files, position, lambda file: self._open(hub, file)))
 
     def _list(self, hub: ColdHub, without: Collection[ColdFile]) -> ColdFiles:
         files = self._index.list_files(hub, without)
@@ -53,11 +53,11 @@ class FolderReader:
         return files
 
     def _load(self, hub: ColdHub, file: ColdFile, sequence: int) -> ColdBlock:
-        with self._opened(hub, file) as (opened, parts):
+        with self._open(hub, file) as (opened, parts):
             return parts.load(opened, sequence, is_append_time=hub.is_append_time)
 
     @contextmanager
-    def _opened(self, hub: ColdHub, file: ColdFile) -> Iterator[OpenFile]:
+    def _open(self, hub: ColdHub, file: ColdFile) -> Iterator[OpenFile]:
         with open_below(folder_of(hub), file.name) as opened:
             yield opened, self._parts_of(hub, file, opened)
 

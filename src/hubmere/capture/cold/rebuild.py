@@ -139,16 +139,16 @@ def _record(
     out = bytearray(b"\x00")
     write_varint(out, time_delta)
     write_varint(out, delta)
-    _sized(out, key)
-    _sized(out, value)
+    _write_sized(out, key)
+    _write_sized(out, value)
     write_varint(out, len(headers))
     for name, content in headers:
-        _sized(out, name)
-        _sized(out, content)
+        _write_sized(out, name)
+        _write_sized(out, content)
     return out
 
 
-def _sized(out: bytearray, data: bytes | None) -> None:
+def _write_sized(out: bytearray, data: bytes | None) -> None:
     write_varint(out, _NONE if data is None else len(data))
     out += data or b""
 

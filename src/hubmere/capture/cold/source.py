@@ -33,7 +33,7 @@ class CapturedSource:
         self._loop = asyncio.get_running_loop()
         self._pools: dict[str, ThreadPoolExecutor] = {}
         self._lock = Lock()
-        self._made: FolderReader | None = None
+        self._reader: FolderReader | None = None
 
     def list_files(self, hub: ColdHub, without: Collection[ColdFile], on_listed: OnFiles) -> None:
         """List the files of a hub with their spans, without some that cannot be read."""
@@ -64,11 +64,11 @@ class CapturedSource:
     def _folders(self) -> "FolderReader":
         """What reads the files; made on the first thread that needs it."""
         with self._lock:
-            if self._made is None:
+            if self._reader is None:
                 from hubmere.capture.cold.folders import FolderReader
 
-                self._made = FolderReader()
-            return self._made
+                self._reader = FolderReader()
+            return self._reader
 
     def _run(
         self, pool: ThreadPoolExecutor, work: Callable[[], T | Refusal], on_done: Callable[[T | Refusal], None]

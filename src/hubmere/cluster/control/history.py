@@ -90,7 +90,7 @@ class GatewayHistory:
         """The last that was seen of a session."""
         return self._seen.get(session)
 
-    def lost(self, state: ControlState, now_ms: int) -> Sequence[SeenGateway]:
+    def lost_gateways(self, state: ControlState, now_ms: int) -> Sequence[SeenGateway]:
         """Gateways that have died in the last minutes and do not run again, the last one first."""
         alive = {member.session for member in state.alive()}
         running = [seen for session, seen in self._seen.items() if session in alive]

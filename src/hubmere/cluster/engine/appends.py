@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any, Final
 
 from hubmere.cluster.engine.joining import MAX_JOINED_BYTES, can_join, join_batches
-from hubmere.cluster.engine.pending import Appended, PendingAppend, ProducerNumbers
+from hubmere.cluster.engine.pending import AppendPosition, PendingAppend, ProducerNumbers
 from hubmere.cluster.engine.refusals import BAD_BATCH, LOST_NUMBERS, UNKNOWN_FATE, busy, refusal_of
 from hubmere.cluster.upstream.connection import BrokerConnection
 from hubmere.cluster.upstream.failures import TopicDamaged, UpstreamFailure
@@ -82,7 +82,7 @@ class PartitionAppends:
         *,
         connect: Connect,
         take_producer: TakeProducer,
-        on_appended: Callable[[Appended], None],
+        on_appended: Callable[[AppendPosition], None],
         count_bytes: Callable[[int], None],
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
@@ -458,7 +458,7 @@ class PartitionAppends:
             end = sequence + header.record_count
             self._own_end = max(self._own_end, end if append.is_own else 0)
             latency_s = asyncio.get_running_loop().time() - append.since
-            self._on_appended(Appended(end_sequence=end, time_ms=time_ms, latency_s=latency_s))
+            self._on_appended(AppendPosition(end_sequence=end, time_ms=time_ms, latency_s=latency_s))
         for receipt in append.receipts:
             receipt.sequence_number = receipt.offset = sequence
             receipt.enqueued_at_ms = time_ms

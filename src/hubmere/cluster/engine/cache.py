@@ -12,7 +12,7 @@ from hubmere.store.engine import AbortedTransaction, Chunk
 DEFAULT_CACHE_BYTES: Final = 64 * 1024 * 1024
 
 
-class Fetched(NamedTuple):
+class FetchedBatches(NamedTuple):
     """The result of a fetch for a partition: whole batches, their positions, and ranges that readers must skip."""
 
     data: memoryview
@@ -25,7 +25,9 @@ class Fetched(NamedTuple):
     first_sequence: int
 
 
-def parse_fetched(data: memoryview, aborted: Sequence[tuple[int, int]], asked: int | None = None) -> Fetched | None:
+def parse_fetched(
+    data: memoryview, aborted: Sequence[tuple[int, int]], asked: int | None = None
+) -> FetchedBatches | None:
     """Find the whole batches of a response; a last batch that is cut off is dropped. None if there is no whole one.
 
     `asked` is the position of the request: the first batch may begin before it, or, after compaction, behind it.
@@ -51,7 +53,7 @@ def parse_fetched(data: memoryview, aborted: Sequence[tuple[int, int]], asked: i
         return None
     ranges = [_aborted_range(producer, first, markers, next_sequence) for producer, first in aborted]
     first = sequences[0] if asked is None else min(asked, sequences[0])
-    return Fetched(data[:at], starts, sequences, next_sequence, last_ms, ranges, first)
+    return FetchedBatches(data[:at], starts, sequences, next_sequence, last_ms, ranges, first)
 
 
 def _aborted_range(producer: int, first: int, markers: Sequence[tuple[int, int]], end: int) -> AbortedTransaction:
@@ -72,7 +74,7 @@ class FetchCache:
         """The part of one partition."""
         return PartitionCache(self)
 
-    def note(self, partition: "PartitionCache", fetched: Fetched) -> None:
+    def note(self, partition: "PartitionCache", fetched: FetchedBatches) -> None:
         """Count added batches, and drop the least recently used ones above the limit."""
         self._order[id(partition), fetched.first_sequence] = partition
         self.size_bytes += len(fetched.data)
@@ -98,9 +100,9 @@ class PartitionCache:
     def __init__(self, shared: FetchCache) -> None:
         self._shared = shared
         self._firsts: list[int] = []
-        self._all: list[Fetched] = []
+        self._all: list[FetchedBatches] = []
 
-    def add(self, fetched: Fetched) -> None:
+    def add(self, fetched: FetchedBatches) -> None:
         """Add fetched batches; they replace an entry that begins with the same batch."""
         first = fetched.first_sequence
         self._shared.forget(self, first, self.discard(first))
@@ -122,7 +124,7 @@ class PartitionCache:
         for first in list(self._firsts):
             self._shared.forget(self, first, self.discard(first))
 
-    def _find(self, sequence: int) -> Fetched | None:
+    def _find(self, sequence: int) -> FetchedBatches | None:
         # Two fetches may overlap: the one that began last reaches furthest as a rule.
         at = bisect_right(self._firsts, sequence) - 1
         while at >= 0:
@@ -158,10 +160,10 @@ class PartitionCache:
         return found.next_sequence
 
     @staticmethod
-    def _end_of(found: Fetched, batch: int) -> int:
+    def _end_of(found: FetchedBatches, batch: int) -> int:
         return found.starts[batch + 1] if batch + 1 < len(found.starts) else len(found.data)
 
-    def aborted(self, first_sequence: int, end_sequence: int) -> list[AbortedTransaction]:
+    def aborted_transactions(self, first_sequence: int, end_sequence: int) -> list[AbortedTransaction]:
         """Aborted ranges that overlap a range which was just read."""
         found = self._find(first_sequence)
         ranges = () if found is None else found.aborted

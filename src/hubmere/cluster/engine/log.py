@@ -19,9 +19,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from hubmere.cluster.engine.appends import PartitionAppends
-from hubmere.cluster.engine.cache import Fetched
+from hubmere.cluster.engine.cache import FetchedBatches
 from hubmere.cluster.engine.joining import check_own_run, join_run, may_number, unseal
-from hubmere.cluster.engine.pending import Appended
+from hubmere.cluster.engine.pending import AppendPosition
 from hubmere.cluster.engine.questions import LeaderAnswer, LeaderQuestion, LogEnds
 from hubmere.cluster.upstream.connection import BrokerConnection
 from hubmere.cluster.upstream.failures import RequestRefused, TopicDamaged, UpstreamFailure
@@ -209,7 +209,7 @@ class KafkaLog:
         """Markers are written by Kafka's own coordinator."""
         raise TransactionRefused("Transactions of a cluster end at its transaction coordinator.")
 
-    def _on_appended(self, appended: Appended) -> None:
+    def _on_appended(self, appended: AppendPosition) -> None:
         """This gateway has appended: the end is at least there, and readers are notified."""
         self._engine.commit_latency.observe(appended.latency_s)
         state = self._state
@@ -250,7 +250,7 @@ class KafkaLog:
 
     def aborted_transactions(self, first_sequence: int, end_sequence: int) -> Sequence[AbortedTransaction]:
         """Aborted transactions in a range that was just read."""
-        return self.cache.aborted(first_sequence, end_sequence)
+        return self.cache.aborted_transactions(first_sequence, end_sequence)
 
     def file_ranges(self, first_sequence: int, end_sequence: int, boot_id: str) -> Sequence[FileRange]:
         """None: the files are those of the cluster's brokers."""
@@ -261,7 +261,9 @@ class KafkaLog:
             self.wants.add(sequence)
             self._engine.fetchers.add(self)
 
-    def on_fetched(self, sequence: int, fetched: Fetched | None, start: int, stable: int, committed: int) -> None:
+    def on_fetched(
+        self, sequence: int, fetched: FetchedBatches | None, start: int, stable: int, committed: int
+    ) -> None:
         """The leader has answered a fetch."""
         state = self._state
         self._state = state._replace(

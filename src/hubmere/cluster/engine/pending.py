@@ -45,7 +45,7 @@ class ProducerNumbers:
 
 
 @dataclass(slots=True, kw_only=True)
-class Appended:
+class AppendPosition:
     """Where a batch was appended."""
 
     end_sequence: int

@@ -39,7 +39,7 @@ def with_history(
 ) -> list[GatewayStatus]:
     """The same gateways with the times when they were seen last, and behind them those that have died lately."""
     alive = [_seen(status, history.find(status.session)) for status in statuses]
-    return [*alive, *(_lost(seen, now_ms) for seen in history.lost(state, now_ms))]
+    return [*alive, *(_lost(seen, now_ms) for seen in history.lost_gateways(state, now_ms))]
 
 
 def _seen(status: GatewayStatus, seen: SeenGateway | None) -> GatewayStatus:

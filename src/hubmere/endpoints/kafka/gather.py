@@ -19,12 +19,12 @@ class Gather(Generic[T]):
     Thread rule: the loop's thread only.
     """
 
-    __slots__ = ("_done", "_missing", "_parts")
+    __slots__ = ("_missing", "_on_done", "_parts")
 
     def __init__(self, count: int, on_done: Callable[[list[T]], None]) -> None:
         self._parts: dict[int, T] = {}
         self._missing = count
-        self._done = on_done
+        self._on_done = on_done
         if not count:
             on_done([])
 
@@ -34,4 +34,4 @@ class Gather(Generic[T]):
         self._parts[index] = part
         self._missing -= 1
         if not self._missing:
-            self._done([self._parts[index] for index in sorted(self._parts)])
+            self._on_done([self._parts[index] for index in sorted(self._parts)])

@@ -93,7 +93,7 @@ def _duplicate(index: int) -> ListOffsetsPartitionResponse:
 
 def _view(session: KafkaSession, topic: str, index: int, *, stored_only: bool) -> PartitionView:
     view = session.caller.readable(topic, session.now_s).require_partition(index)
-    return view.stored if stored_only else view
+    return view.log_only if stored_only else view
 
 
 def _list_offset(

@@ -68,7 +68,7 @@ class LogReader:
 
     def aborted_transactions(self, first_sequence: int, end_sequence: int) -> Sequence[AbortedTransaction]:
         """Aborted transactions that overlap a range of sequence numbers."""
-        return self._segments.aborted(first_sequence, end_sequence)
+        return self._segments.aborted_transactions(first_sequence, end_sequence)
 
     def file_ranges(self, first_sequence: int, end_sequence: int) -> Sequence[FileRange]:
         """Files with the stable events of a range; empty if the range must be read in another way."""

@@ -27,7 +27,7 @@ class _Piece(NamedTuple):
     data: bytes
 
 
-class _Saved(NamedTuple):
+class _SavedEntries(NamedTuple):
     """How many entries of a segment's indexes will be on disk."""
 
     segment: Segment
@@ -40,7 +40,7 @@ class Checkpoint:
     """One recovery point and the index entries that it covers."""
 
     def __init__(
-        self, directory: Path, point: RecoveryPoint, pieces: Sequence[_Piece], saved: Sequence[_Saved],
+        self, directory: Path, point: RecoveryPoint, pieces: Sequence[_Piece], saved: Sequence[_SavedEntries],
         snapshot: bytes | None, unsynced: Sequence[Path],
     ) -> None:  # fmt: skip
         self._directory = directory
@@ -101,11 +101,11 @@ def plan_checkpoint(segments: LogSegments, producers: ProducerTable, *, sync_dat
     """A recovery point at the end of everything written; the caller makes that data durable before `write`."""
     active, end = segments.active, segments.end
     pieces: list[_Piece] = []
-    saved: list[_Saved] = []
+    saved: list[_SavedEntries] = []
     changed = [segment for segment in segments.all if segment.has_unsaved_entries]
     for segment in changed:
         pieces += _pieces_of(segment)
-        saved.append(_Saved(segment, len(segment.index), len(segment.times), len(segment.aborted)))
+        saved.append(_SavedEntries(segment, len(segment.index), len(segment.times), len(segment.aborted)))
     point = RecoveryPoint(
         sequence=end.sequence,
         segment_base=active.base_sequence,

@@ -63,7 +63,7 @@ class _Authorization:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Redeemed:
+class RedeemedCode:
     """The user who signed in, and what the client asked for at the beginning."""
 
     user: User
@@ -127,7 +127,7 @@ class Authorizations:
         waiting.user, waiting.expires_at = user, now + CODE_LIFETIME_S
         return _send_back(waiting.redirect_uri, code=self._keep(waiting, now), state=waiting.state)
 
-    def redeem(self, form: Form, now: float) -> Redeemed | None:
+    def redeem(self, form: Form, now: float) -> RedeemedCode | None:
         """The user of a code; None if the code, the client, the address or the verifier is wrong."""
         code = form.get("code", "")
         waiting = self._find(code, now)
@@ -140,7 +140,7 @@ class Authorizations:
         is_same = form.get("client_id") == self._client_id and form.get("redirect_uri") == waiting.redirect_uri
         if not is_same or not hmac.compare_digest(challenge, waiting.challenge.encode(errors="replace")):
             return None
-        return Redeemed(user=waiting.user, scope=waiting.scope, nonce=waiting.nonce)
+        return RedeemedCode(user=waiting.user, scope=waiting.scope, nonce=waiting.nonce)
 
     def _keep(self, authorization: _Authorization, now: float) -> str:
         for key in [key for key, one in self._pending.items() if now >= one.expires_at]:

@@ -28,7 +28,7 @@ _RESERVED_SECONDS = 5.0
 _CREATED_LINES = b"HTTP/1.1 201 Created\r\n%bcontent-type: " + XML_TYPE.encode() + b"\r\ncontent-length: 0\r\n\r\n"
 
 
-class _Created:
+class _CreatedResponse:
     """Cached `201 Created` response; rebuilt when the server refreshes its default headers, once a second."""
 
     __slots__ = ("_data", "_headers")
@@ -45,7 +45,7 @@ class _Created:
         return self._data
 
 
-_CREATED = _Created()
+_CREATED = _CreatedResponse()
 
 
 class HttpConnection(BoundedProtocol):
@@ -270,7 +270,7 @@ class HttpConnection(BoundedProtocol):
         self.ws_protocol_class = partial(WebSocketProtocol, on_lost=self._release)
         super().handle_websocket_upgrade()
 
-    # --- the reserve calls these (connections.Reserved) ---
+    # --- the reserve calls these (connections.ReservedConnection) ---
 
     @property
     def is_silent(self) -> bool:

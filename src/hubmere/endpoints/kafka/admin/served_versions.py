@@ -28,15 +28,15 @@ _BEFORE: Final = {
 
 def served_versions(keys: Iterable[int], transaction_version: int = 0) -> dict[int, VersionRange]:
     """The versions of each API in which requests are read."""
-    return {key: _limited(key, APIS[key].versions, transaction_version) for key in keys}
+    return {key: _limit_versions(key, APIS[key].versions, transaction_version) for key in keys}
 
 
 def advertised_versions(keys: Iterable[int], transaction_version: int = 0) -> dict[int, VersionRange]:
     """The versions of each API that a node announces to its clients."""
-    return {key: _limited(key, APIS[key].advertised, transaction_version) for key in keys}
+    return {key: _limit_versions(key, APIS[key].advertised, transaction_version) for key in keys}
 
 
-def _limited(key: int, declared: VersionRange, transaction_version: int) -> VersionRange:
+def _limit_versions(key: int, declared: VersionRange, transaction_version: int) -> VersionRange:
     if transaction_version >= NEW_TRANSACTIONS or key not in _BEFORE:
         return declared
     return VersionRange(declared.low, _BEFORE[key])

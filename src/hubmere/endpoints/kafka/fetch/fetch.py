@@ -64,7 +64,7 @@ class _Result(NamedTuple):
 
 
 class _Fetch:
-    """One fetch until it is answered (`state.Parked`, `wake_ups.Waiting`)."""
+    """One fetch until it is answered (`state.ParkedFetch`, `wake_ups.Waiting`)."""
 
     __slots__ = (
         "_found_bytes",

@@ -28,7 +28,7 @@ Watermarks = tuple[int, int, int]
 UNKNOWN_WATERMARKS: Final = (-1, -1, -1)
 
 
-class Parked(Protocol):
+class ParkedFetch(Protocol):
     """A fetch that waits for more bytes."""
 
     @property
@@ -153,7 +153,7 @@ class FetchState(ABC):
         self.due: dict[CachedPartition, None] = {}
         # The hubs of the open readers, by topic.
         self.hubs: dict[str, HubView] = {}
-        self.parked: Parked | None = None
+        self.parked: ParkedFetch | None = None
         session.cleanups[self.close] = None
 
     @abstractmethod
@@ -205,7 +205,7 @@ class FetchState(ABC):
 
     # --- parking ---
 
-    def park(self, fetch: Parked) -> None:
+    def park(self, fetch: ParkedFetch) -> None:
         """Keep a fetch until a partition moves or its deadline is reached."""
         self.parked = fetch
         if self._timer is None or self._timer_at > fetch.deadline:

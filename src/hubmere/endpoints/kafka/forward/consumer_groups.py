@@ -18,7 +18,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from hubmere.endpoints.kafka.errors import code_of
-from hubmere.endpoints.kafka.forward.forwarded import FORBIDDEN, Forwarded, forwarded_handler
+from hubmere.endpoints.kafka.forward.forwarded import FORBIDDEN, ForwardedRequest, forwarded_handler
 from hubmere.endpoints.kafka.groups.consumer import refuse_share_group
 from hubmere.endpoints.kafka.shared import Handler
 from hubmere.model.errors import Refusal
@@ -48,13 +48,13 @@ class Subscription:
 
     names: tuple[str, ...] = ()
     regex: str | None = None
-    told: frozenset[str] | None = None
+    sent_topics: frozenset[str] | None = None
 
 
 # --- ConsumerGroupHeartbeat ------------------------------------------------------------------------------------------
 
 
-async def _heartbeat(forwarded: Forwarded) -> object:
+async def _heartbeat(forwarded: ForwardedRequest) -> object:
     body: ConsumerGroupHeartbeatRequest = forwarded.body
     if any(map(forwarded.is_foreign, body.subscribed_topic_names or ())):
         return _failed_heartbeat(forwarded, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -71,7 +71,7 @@ async def _heartbeat(forwarded: Forwarded) -> object:
     return replace(answer, assignment=TargetAssignment(topic_partitions=parts))
 
 
-async def _topics_to_tell(forwarded: Forwarded, body: ConsumerGroupHeartbeatRequest) -> tuple[str, ...] | None:
+async def _topics_to_tell(forwarded: ForwardedRequest, body: ConsumerGroupHeartbeatRequest) -> tuple[str, ...] | None:
     """The cluster's names of what a member reads; None if the cluster knows them already."""
     members: dict[tuple[str, str], Subscription] = forwarded.port.subscriptions_of(forwarded.client)
     key = (body.group_id, body.member_id)
@@ -89,21 +89,21 @@ async def _topics_to_tell(forwarded: Forwarded, body: ConsumerGroupHeartbeatRequ
         return None  # the member has joined through another gateway
     hubs = {*known.names, *(await _matches(forwarded, body.group_id, known.regex) if known.regex else ())}
     topics = frozenset(_existing(forwarded, hubs))
-    if topics == known.told:
+    if topics == known.sent_topics:
         return None
     await forwarded.port.provide(sorted(topics))
-    known.told = topics
+    known.sent_topics = topics
     return tuple(sorted(topics))
 
 
-async def _matches(forwarded: Forwarded, group_id: str, regex: str) -> frozenset[str]:
+async def _matches(forwarded: ForwardedRequest, group_id: str, regex: str) -> frozenset[str]:
     groups = forwarded.session.coordinator.groups
     while (found := groups.topics_matching(group_id, regex)) is None:
         await asyncio.sleep(0)
     return frozenset(name for name in found if not forwarded.is_foreign(name))
 
 
-def _existing(forwarded: Forwarded, hubs: Iterable[str]) -> Iterable[str]:
+def _existing(forwarded: ForwardedRequest, hubs: Iterable[str]) -> Iterable[str]:
     for name in hubs:
         try:
             yield forwarded.topic(name)
@@ -112,7 +112,7 @@ def _existing(forwarded: Forwarded, hubs: Iterable[str]) -> Iterable[str]:
 
 
 async def _to_cluster_ids(
-    forwarded: Forwarded, owned: tuple[OwnedPartitions, ...] | None
+    forwarded: ForwardedRequest, owned: tuple[OwnedPartitions, ...] | None
 ) -> tuple[OwnedPartitions, ...] | None:
     if not owned:
         return owned
@@ -123,12 +123,14 @@ async def _to_cluster_ids(
     return tuple(replace(each, topic_id=topic_id) for each, topic_id in found if topic_id is not None)
 
 
-async def _to_client_ids(forwarded: Forwarded, owned: tuple[OwnedPartitions, ...]) -> tuple[OwnedPartitions, ...]:
+async def _to_client_ids(
+    forwarded: ForwardedRequest, owned: tuple[OwnedPartitions, ...]
+) -> tuple[OwnedPartitions, ...]:
     ids = await _client_ids(forwarded, (each.topic_id for each in owned))
     return tuple(replace(each, topic_id=ids[each.topic_id]) for each in owned if each.topic_id in ids)
 
 
-async def _client_ids(forwarded: Forwarded, ids: Iterable[UUID]) -> Mapping[UUID, UUID]:
+async def _client_ids(forwarded: ForwardedRequest, ids: Iterable[UUID]) -> Mapping[UUID, UUID]:
     """The ids that clients know, of ids of the cluster."""
     hubs = {hub.uid: UUID(hub.entity.topic_id) for hub in forwarded.session.namespace.hubs()}
     topics = await forwarded.port.topics_of_ids(ids)
@@ -136,14 +138,14 @@ async def _client_ids(forwarded: Forwarded, ids: Iterable[UUID]) -> Mapping[UUID
     return {topic_id: hubs[uid] for topic_id, uid in uids if uid in hubs}
 
 
-def _failed_heartbeat(_: Forwarded, code: ErrorCode) -> ConsumerGroupHeartbeatResponse:
+def _failed_heartbeat(_: ForwardedRequest, code: ErrorCode) -> ConsumerGroupHeartbeatResponse:
     return ConsumerGroupHeartbeatResponse(error_code=code, member_epoch=0, heartbeat_interval_ms=0)
 
 
 # --- ConsumerGroupDescribe -------------------------------------------------------------------------------------------
 
 
-async def _describe(forwarded: Forwarded) -> object:
+async def _describe(forwarded: ForwardedRequest) -> object:
     body: ConsumerGroupDescribeRequest = forwarded.body
     found: list[DescribedConsumerGroup] = []
     for group_id in dict.fromkeys(body.group_ids):
@@ -157,7 +159,9 @@ async def _describe(forwarded: Forwarded) -> object:
     return ConsumerGroupDescribeResponse(groups=tuple(found))
 
 
-async def _localize_group(forwarded: Forwarded, group_id: str, group: DescribedConsumerGroup) -> DescribedConsumerGroup:
+async def _localize_group(
+    forwarded: ForwardedRequest, group_id: str, group: DescribedConsumerGroup
+) -> DescribedConsumerGroup:
     named = [part for member in group.members for part in _parts_of(member)]
     ids = await _client_ids(forwarded, {part.topic_id for part in named})
 

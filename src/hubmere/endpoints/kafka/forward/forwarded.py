@@ -19,7 +19,7 @@ UNAVAILABLE: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE
 FORBIDDEN: Final = ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-class Forwarded:
+class ForwardedRequest:
     """One request on its way to the cluster: how names of its namespace and of the cluster translate."""
 
     def __init__(self, session: KafkaSession, request: Request) -> None:
@@ -99,15 +99,15 @@ def _same(name: str) -> str:
     return name
 
 
-Work = Callable[[Forwarded], Awaitable[object]]
+Work = Callable[[ForwardedRequest], Awaitable[object]]
 
 
 def forwarded_handler(
-    work: Work, failed: Callable[[Forwarded, ErrorCode], object], *, needs: Rights | None = Rights.LISTEN
+    work: Work, failed: Callable[[ForwardedRequest, ErrorCode], object], *, needs: Rights | None = Rights.LISTEN
 ) -> Handler:
     """A handler that answers later. `failed` makes the answer with an error code; `needs` is the right on any hub."""
 
-    async def run(forwarded: Forwarded) -> None:
+    async def run(forwarded: ForwardedRequest) -> None:
         try:
             answer = await work(forwarded)
         except CoordinationFailed:
@@ -117,7 +117,7 @@ def forwarded_handler(
         forwarded.respond(answer)
 
     def handle(session: KafkaSession, request: Request) -> None:
-        forwarded = Forwarded(session, request)
+        forwarded = ForwardedRequest(session, request)
         if needs is not None and not session.principal.rights.allows(needs):
             forwarded.respond(failed(forwarded, FORBIDDEN))
             return
@@ -127,7 +127,7 @@ def forwarded_handler(
 
 
 async def split_topics(
-    forwarded: Forwarded,
+    forwarded: ForwardedRequest,
     topics: Any,
     refuse: Callable[[Any, ErrorCode], object],
     *,

@@ -14,7 +14,7 @@ from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.forward.forwarded import (
     FORBIDDEN,
     UNAVAILABLE,
-    Forwarded,
+    ForwardedRequest,
     forwarded_handler,
     split_topics,
 )
@@ -86,7 +86,7 @@ _MANY_GROUPS_SINCE: Final = 8  # KIP-709
 # --- members ---------------------------------------------------------------------------------------------------------
 
 
-async def _join(forwarded: Forwarded) -> object:
+async def _join(forwarded: ForwardedRequest) -> object:
     body: JoinGroupRequest = forwarded.body
     if is_consumer(body.protocol_type):
         protocols = tuple(
@@ -117,7 +117,7 @@ def _topics_of(data: bytes) -> tuple[str, ...]:
         return ()
 
 
-def _refused_join(forwarded: Forwarded, code: ErrorCode) -> JoinGroupResponse:
+def _refused_join(forwarded: ForwardedRequest, code: ErrorCode) -> JoinGroupResponse:
     return JoinGroupResponse(
         error_code=code,
         protocol_name=None if forwarded.version >= _NULL_PROTOCOL_SINCE else "",
@@ -127,7 +127,7 @@ def _refused_join(forwarded: Forwarded, code: ErrorCode) -> JoinGroupResponse:
     )
 
 
-async def _sync(forwarded: Forwarded) -> object:
+async def _sync(forwarded: ForwardedRequest) -> object:
     # Versions before 5 do not say which protocol it is; bytes that are no assignment stay as they are.
     body: SyncGroupRequest = forwarded.body
     may_be_consumer = body.protocol_type is None or is_consumer(body.protocol_type)
@@ -143,7 +143,7 @@ async def _sync(forwarded: Forwarded) -> object:
     return replace(answer, assignment=map_assignment(answer.assignment, forwarded.local_topic))
 
 
-async def _pass_on(forwarded: Forwarded) -> object:
+async def _pass_on(forwarded: ForwardedRequest) -> object:
     return await forwarded.ask(forwarded.body.group_id, forwarded.body)
 
 
@@ -155,13 +155,13 @@ def _refused_commit(topic: Any, code: ErrorCode) -> OffsetCommitTopicResponse:
     return OffsetCommitTopicResponse(name=topic.name, partitions=parts)
 
 
-async def _commit(forwarded: Forwarded) -> object:
+async def _commit(forwarded: ForwardedRequest) -> object:
     good, bad = await split_topics(forwarded, forwarded.body.topics, _refused_commit)
     answer = await forwarded.ask(forwarded.body.group_id, replace(forwarded.body, topics=tuple(good)))
     return replace(answer, topics=(*answer.topics, *bad))
 
 
-def _failed_commit(forwarded: Forwarded, code: ErrorCode) -> object:
+def _failed_commit(forwarded: ForwardedRequest, code: ErrorCode) -> object:
     topics = tuple(_refused_commit(topic, code) for topic in forwarded.body.topics)
     return OFFSET_COMMIT.response(topics=topics)
 
@@ -174,7 +174,7 @@ def _refused_fetch(topic: Any, code: ErrorCode) -> OffsetFetchTopicResponse:
     return OffsetFetchTopicResponse(name=topic.name, partitions=parts)
 
 
-async def _fetch_offsets(forwarded: Forwarded) -> object:
+async def _fetch_offsets(forwarded: ForwardedRequest) -> object:
     body: OffsetFetchRequest = forwarded.body
     if forwarded.version < _MANY_GROUPS_SINCE:
         good, bad = await split_topics(forwarded, body.topics or (), _refused_fetch)
@@ -192,11 +192,11 @@ async def _fetch_offsets(forwarded: Forwarded) -> object:
     return OFFSET_FETCH.response(groups=tuple(answers))
 
 
-def _readable(forwarded: Forwarded, topics: Any) -> list[Any]:
+def _readable(forwarded: ForwardedRequest, topics: Any) -> list[Any]:
     return [topic for topic in topics if not forwarded.is_foreign(topic.name)]
 
 
-def _failed_fetch(forwarded: Forwarded, code: ErrorCode) -> object:
+def _failed_fetch(forwarded: ForwardedRequest, code: ErrorCode) -> object:
     body: OffsetFetchRequest = forwarded.body
     if forwarded.version < _MANY_GROUPS_SINCE:
         topics = tuple(_refused_fetch(topic, code) for topic in body.topics or ())
@@ -214,7 +214,7 @@ def _refused_deletion(topic: Any, code: ErrorCode) -> OffsetDeleteTopicResponse:
     return OffsetDeleteTopicResponse(name=topic.name, partitions=parts)
 
 
-async def _delete_offsets(forwarded: Forwarded) -> object:
+async def _delete_offsets(forwarded: ForwardedRequest) -> object:
     good, bad = await split_topics(forwarded, forwarded.body.topics, _refused_deletion)
     answer = await forwarded.ask(forwarded.body.group_id, replace(forwarded.body, topics=tuple(good)))
     return replace(answer, topics=(*answer.topics, *bad))
@@ -223,7 +223,7 @@ async def _delete_offsets(forwarded: Forwarded) -> object:
 # --- describing groups ------------------------------------------------------------------------------------------------
 
 
-async def _list_groups(forwarded: Forwarded) -> object:
+async def _list_groups(forwarded: ForwardedRequest) -> object:
     answers = await forwarded.port.ask_all(forwarded.body, forwarded.version)
     namespace = forwarded.session.caller.namespace_key
     found = {}
@@ -235,7 +235,7 @@ async def _list_groups(forwarded: Forwarded) -> object:
     return ListGroupsResponse(error_code=ErrorCode.NONE, groups=tuple(found.values()))
 
 
-async def _describe_groups(forwarded: Forwarded) -> object:
+async def _describe_groups(forwarded: ForwardedRequest) -> object:
     body: DescribeGroupsRequest = forwarded.body
     found = []
     for group_id in dict.fromkeys(body.groups):
@@ -250,7 +250,7 @@ async def _describe_groups(forwarded: Forwarded) -> object:
     return DescribeGroupsResponse(groups=tuple(found))
 
 
-def _localize_group(forwarded: Forwarded, group: DescribedGroup) -> DescribedGroup:
+def _localize_group(forwarded: ForwardedRequest, group: DescribedGroup) -> DescribedGroup:
     if not is_consumer(group.protocol_type):
         return group
     members = tuple(
@@ -270,7 +270,7 @@ def _no_group(group_id: str, code: ErrorCode) -> DescribedGroup:
     )
 
 
-async def _delete_groups(forwarded: Forwarded) -> object:
+async def _delete_groups(forwarded: ForwardedRequest) -> object:
     body: DeleteGroupsRequest = forwarded.body
     results = []
     for group_id in dict.fromkeys(body.group_ids):
@@ -304,7 +304,7 @@ def _refused_records(topic: Any, code: ErrorCode) -> DeleteRecordsTopicResult:
     return DeleteRecordsTopicResult(name=topic.name, partitions=parts)
 
 
-async def _delete_records(forwarded: Forwarded) -> object:
+async def _delete_records(forwarded: ForwardedRequest) -> object:
     """Only hubs whose tier and policy allow it are passed on (see `admin.topics`)."""
     session, body = forwarded.session, forwarded.body
     allowed, refuse = [], []
@@ -331,7 +331,7 @@ def _refused_producers(topic: Any, code: ErrorCode) -> DescribeProducersTopicRes
 
 
 async def _ask_leaders(
-    forwarded: Forwarded, refuse: Callable[[Any, ErrorCode], object], *, right: Rights = Rights.LISTEN
+    forwarded: ForwardedRequest, refuse: Callable[[Any, ErrorCode], object], *, right: Rights = Rights.LISTEN
 ) -> object:
     good, bad = await split_topics(forwarded, forwarded.body.topics, refuse, right=right)
     if not good:
@@ -342,8 +342,8 @@ async def _ask_leaders(
     return replace(answer, topics=(*answer.topics, *bad))
 
 
-def _failed_positions(refuse: Callable[[Any, ErrorCode], object]) -> Callable[[Forwarded, ErrorCode], object]:
-    def answer_failure(forwarded: Forwarded, code: ErrorCode) -> object:
+def _failed_positions(refuse: Callable[[Any, ErrorCode], object]) -> Callable[[ForwardedRequest, ErrorCode], object]:
+    def answer_failure(forwarded: ForwardedRequest, code: ErrorCode) -> object:
         # Clients look the leader up again after this code.
         code = ErrorCode.LEADER_NOT_AVAILABLE if code == UNAVAILABLE else code
         return forwarded.request.api.response(topics=tuple(refuse(topic, code) for topic in forwarded.body.topics))

@@ -11,7 +11,7 @@ from typing import Any, Final
 from hubmere.endpoints.kafka.forward.forwarded import (
     FORBIDDEN,
     UNAVAILABLE,
-    Forwarded,
+    ForwardedRequest,
     forwarded_handler,
     split_topics,
 )
@@ -57,7 +57,7 @@ def _code(code: ErrorCode) -> ErrorCode:
 # --- producer ids ----------------------------------------------------------------------------------------------------
 
 
-async def _producer_id(forwarded: Forwarded) -> object:
+async def _producer_id(forwarded: ForwardedRequest) -> object:
     body: InitProducerIdRequest = forwarded.body
     if not forwarded.session.principal.rights.allows(Rights.SEND):
         is_plain = body.transactional_id is None
@@ -78,7 +78,7 @@ def _refused_partitions(topic: Any, code: ErrorCode) -> AddPartitionsToTxnTopicR
     return AddPartitionsToTxnTopicResult(name=topic.name, partitions=parts)
 
 
-async def _add_partitions(forwarded: Forwarded) -> object:
+async def _add_partitions(forwarded: ForwardedRequest) -> object:
     body: AddPartitionsToTxnRequest = forwarded.body
     good, bad = await split_topics(forwarded, body.topics, _refused_partitions, right=Rights.SEND)
     if bad:
@@ -89,19 +89,19 @@ async def _add_partitions(forwarded: Forwarded) -> object:
     return await forwarded.ask_transaction(body.transactional_id, replace(body, topics=tuple(good)))
 
 
-def _failed_partitions(forwarded: Forwarded, code: ErrorCode) -> object:
+def _failed_partitions(forwarded: ForwardedRequest, code: ErrorCode) -> object:
     topics = (_refused_partitions(topic, _code(code)) for topic in forwarded.body.topics)
     return AddPartitionsToTxnResponse(topics=tuple(topics))
 
 
-async def _add_offsets(forwarded: Forwarded) -> object:
+async def _add_offsets(forwarded: ForwardedRequest) -> object:
     body: AddOffsetsToTxnRequest = forwarded.body
     if not forwarded.session.principal.rights.allows(Rights.LISTEN):
         return AddOffsetsToTxnResponse(error_code=FORBIDDEN)
     return await forwarded.ask_transaction(body.transactional_id, body)
 
 
-async def _end(forwarded: Forwarded) -> object:
+async def _end(forwarded: ForwardedRequest) -> object:
     body: EndTxnRequest = forwarded.body
     return await forwarded.ask_transaction(body.transactional_id, body)
 
@@ -111,21 +111,21 @@ def _refused_offsets(topic: Any, code: ErrorCode) -> TxnOffsetCommitTopicRespons
     return TxnOffsetCommitTopicResponse(name=topic.name, partitions=parts)
 
 
-async def _commit_offsets(forwarded: Forwarded) -> object:
+async def _commit_offsets(forwarded: ForwardedRequest) -> object:
     body: TxnOffsetCommitRequest = forwarded.body
     good, bad = await split_topics(forwarded, body.topics, _refused_offsets)
     answer: TxnOffsetCommitResponse = await forwarded.ask(body.group_id, replace(body, topics=tuple(good)))
     return replace(answer, topics=(*answer.topics, *bad))
 
 
-def _failed_offsets(forwarded: Forwarded, code: ErrorCode) -> object:
+def _failed_offsets(forwarded: ForwardedRequest, code: ErrorCode) -> object:
     return TxnOffsetCommitResponse(topics=tuple(_refused_offsets(topic, code) for topic in forwarded.body.topics))
 
 
 # --- looking at transactions -----------------------------------------------------------------------------------------
 
 
-async def _describe(forwarded: Forwarded) -> object:
+async def _describe(forwarded: ForwardedRequest) -> object:
     body: DescribeTransactionsRequest = forwarded.body
     found: list[DescribedTransaction] = []
     for transactional_id in dict.fromkeys(body.transactional_ids):
@@ -138,7 +138,7 @@ async def _describe(forwarded: Forwarded) -> object:
     return DescribeTransactionsResponse(transaction_states=tuple(found))
 
 
-def _not_described(forwarded: Forwarded, code: ErrorCode) -> object:
+def _not_described(forwarded: ForwardedRequest, code: ErrorCode) -> object:
     states = (
         DescribedTransaction(
             error_code=_code(code),
@@ -155,7 +155,7 @@ def _not_described(forwarded: Forwarded, code: ErrorCode) -> object:
     return DescribeTransactionsResponse(transaction_states=tuple(states))
 
 
-async def _list(forwarded: Forwarded) -> object:
+async def _list(forwarded: ForwardedRequest) -> object:
     answers = await forwarded.port.ask_all(forwarded.body, forwarded.version)
     found = []
     for listed in (listed for answer in answers for listed in answer.transaction_states):

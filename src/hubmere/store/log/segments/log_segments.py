@@ -312,7 +312,7 @@ class LogSegments:
                 return sequence
         return None
 
-    def aborted(self, first_sequence: int, end_sequence: int) -> list[AbortedTransaction]:
+    def aborted_transactions(self, first_sequence: int, end_sequence: int) -> list[AbortedTransaction]:
         """Aborted transactions that overlap a range, in the order of their markers."""
         found: list[AbortedTransaction] = []
         for segment in self.all[max(bisect_right(self._bases, first_sequence) - 1, 0) :]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hubmere.model.errors import CorruptBatch
 from hubmere.records.header import HEADER_BYTES, BatchHeader, read_header
-from hubmere.records.walk import Walked
+from hubmere.records.walk import WalkResult
 from hubmere.store.files import Handle
 from hubmere.store.log.resources import LogResources
 from hubmere.store.log.segments.batch_checks import find_fault, read_possible_header
@@ -145,7 +145,7 @@ class Segment:
         if len(positions) > MAX_RECENT_BATCHES:
             self.forget_recent(len(positions) - MAX_RECENT_BATCHES // 2)
 
-    def note_walked(self, walked: Walked) -> None:
+    def note_walked(self, walked: WalkResult) -> None:
         """As `note`, for batches that recovery has walked over; it does not keep their positions."""
         for last, position, max_time_ms, max_time_sequence in walked.indexed:
             self.index.append(last - self.base_sequence, position)
