@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hubmere.model.entity import Hub, Namespace
 from hubmere.model.spec import HubSpec, root_rule
-from hubmere.store.catalog.runtime_state import Checkpoint, GroupOffset
+from hubmere.store.catalog.runtime_state import GroupOffset
 from hubmere.store.catalog.sqlite import MEMORY, SqliteCatalog
 from hubmere.store.catalog.view import Create
 from model.builders import NOW_MS, a_hub_and_group, a_namespace
@@ -64,7 +64,3 @@ def an_offset(hub: Hub, sequence: int = 7, *, group_id: str = "g", partition: in
     return GroupOffset(
         namespace=hub.parent[0], group_id=group_id, hub_uid=hub.uid, partition=partition, sequence=sequence
     )
-
-
-def a_checkpoint(hub: Hub, sequence: int = 7, *, group: str = "$default", partition: int = 0) -> Checkpoint:
-    return Checkpoint(hub_uid=hub.uid, group_name=group, partition=partition, sequence=sequence, offset=str(sequence))

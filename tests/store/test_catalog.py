@@ -33,9 +33,8 @@ from hubmere.model.errors import (
     ShuttingDown,
     StorageFull,
 )
-from hubmere.model.names import alias_name, application_group_name, group_name, publisher_name
+from hubmere.model.names import alias_name, application_group_name, publisher_name
 from hubmere.model.security.roles import DATA_SENDER
-from hubmere.model.spec import new_group
 from hubmere.store.catalog.blob_records import BlobRecord, BlockRecord, ContainerRecord
 from hubmere.store.catalog.rows import TABLES
 from hubmere.store.catalog.runtime_state import (
@@ -43,14 +42,13 @@ from hubmere.store.catalog.runtime_state import (
     Counter,
     GroupMetadata,
     Meta,
-    Ownership,
     StateRecord,
     TransactionState,
 )
 from hubmere.store.catalog.sqlite import MAX_COMPLETED_CHANGES, MEMORY, SqliteCatalog
 from hubmere.store.catalog.view import Create, Delete, Drop, Put, Replace
-from model.builders import NOW_MS, a_hub_and_group, a_namespace, a_rule, limits
-from store.catalog_builders import ManualLoop, SmallDisk, a_catalog, a_checkpoint, an_offset, with_hub
+from model.builders import NOW_MS, a_hub_and_group, a_namespace, a_rule
+from store.catalog_builders import ManualLoop, SmallDisk, a_catalog, an_offset, with_hub
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -204,15 +202,13 @@ def test_replaced_entity_is_visible_and_increases_the_version(catalog: SqliteCat
 
 
 def test_deleting_a_hub_removes_its_children_and_leaves_a_tombstone(place: Path | str) -> None:
-    """Rules, groups, revocations, offsets and checkpoints are deleted; a new hub with the name has none of them."""
+    """Its rules, groups, revocations, offsets and capture states; a new hub with the name has none of them."""
     catalog = a_catalog(place)
     namespace, hub = with_hub(catalog)
     catalog.apply(
         Create(a_rule(hub, "send")),
         Create(RevokedPublisher(hub_uid=hub.uid, name=publisher_name("dev"))),
         Put(an_offset(hub)),
-        Put(a_checkpoint(hub)),
-        Put(Ownership(hub_uid=hub.uid, group_name="$default", partition=0, owner="me")),
         Put(CaptureState(hub_uid=hub.uid, partition=0, capture_id="one", sequence=7)),
     )
 
@@ -249,19 +245,6 @@ def test_deleting_a_namespace_deletes_its_hubs(catalog: SqliteCatalog) -> None:
     assert rows_left(catalog) == {
         "namespaces": 1, "hubs": 1, "consumer_groups": 1, "access_rules": 1, "deletions": 2, "group_offsets": 1,
     }  # fmt: skip
-
-
-def test_deleting_a_group_deletes_its_checkpoints(catalog: SqliteCatalog) -> None:
-    """A group created again has no checkpoints."""
-    _, hub = with_hub(catalog)
-    group = new_group(hub, group_name("Cg1"), limits(), existing=(), now_ms=NOW_MS)
-    catalog.apply(Create(group), Put(a_checkpoint(hub, group="cg1")), Put(a_checkpoint(hub, group="$default")))
-
-    catalog.apply(Delete(group))
-
-    assert catalog.view.checkpoints(hub.uid, "cg1") == []
-    assert len(catalog.view.checkpoints(hub.uid, "$Default")) == 1
-    assert rows_left(catalog)["checkpoints"] == 1
 
 
 def test_refused_deletion_of_a_namespace_restores_all_its_entities(catalog: SqliteCatalog) -> None:
@@ -327,8 +310,6 @@ def test_every_kind_of_item_survives_a_restart(tmp_path: Path) -> None:
         ),
         Put(an_offset(hub)),
         Put(replace(an_offset(hub, partition=1), expires_ms=5, metadata="m\x00ä")),
-        Put(a_checkpoint(hub)),
-        Put(Ownership(hub_uid=hub.uid, group_name="$default", partition=1, owner="me", owner_level=3)),
         Put(CaptureState(hub_uid=hub.uid, partition=0, capture_id="one", sequence=7)),
         Put(GroupMetadata(namespace="ns1234", group_id="g", state="{}")),
         Put(ContainerRecord(account="acc", name="box", etag="0x1", modified_ms=1, metadata='{"a":"ä"}')),
@@ -356,12 +337,11 @@ def test_every_kind_of_item_survives_a_restart(tmp_path: Path) -> None:
 def test_records_are_found_by_their_parent(catalog: SqliteCatalog) -> None:
     """Coordinators and the Blob endpoint use these queries."""
     namespace, hub = with_hub(catalog)
-    ownership = Ownership(hub_uid=hub.uid, group_name="$default", partition=0, owner="me")
     metadata = GroupMetadata(namespace="ns1234", group_id="g", state="{}")
     transaction = TransactionState(namespace="ns1234", transactional_id="t", state="{}")
     capture = CaptureState(hub_uid=hub.uid, partition=0, capture_id="one", sequence=7)
     offsets = [an_offset(hub), an_offset(hub, partition=1)]
-    records: list[StateRecord] = [ownership, metadata, transaction, capture, a_checkpoint(hub), *offsets]
+    records: list[StateRecord] = [metadata, transaction, capture, *offsets]
     catalog.apply(*map(Put, records))
     view = catalog.view
 
@@ -371,8 +351,6 @@ def test_records_are_found_by_their_parent(catalog: SqliteCatalog) -> None:
     assert view.groups_with_offsets(namespace.name) == ["g"]
     assert view.group_metadata("NS1234") == [metadata]
     assert view.transactions("ns1234") == [transaction]
-    assert view.find_ownership(hub.uid, "$Default", 0) == ownership
-    assert view.checkpoints(hub.uid, "$Default") == [a_checkpoint(hub)]
     assert view.capture_states(hub.uid) == [capture]
     assert (view.counter("absent"), view.meta("absent")) == (0, None)
     assert view.find_revoked_publisher(hub, "p") is None

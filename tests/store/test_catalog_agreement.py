@@ -11,11 +11,11 @@ from hubmere.model.errors import AlreadyExists, NotFound
 from hubmere.model.names import alias_name, group_name, publisher_name
 from hubmere.model.spec import new_group
 from hubmere.store.catalog.rows import TABLES, Item
-from hubmere.store.catalog.runtime_state import CaptureState, GroupMetadata, Ownership, TransactionState
+from hubmere.store.catalog.runtime_state import CaptureState, GroupMetadata, TransactionState
 from hubmere.store.catalog.sqlite import SqliteCatalog
 from hubmere.store.catalog.view import Create, Delete, Drop, Put, Step
 from model.builders import NOW_MS, a_hub_and_group, a_namespace, a_rule, limits
-from store.catalog_builders import a_catalog, a_checkpoint, an_offset
+from store.catalog_builders import a_catalog, an_offset
 
 Act = Callable[[SqliteCatalog, Namespace, Hub], list[Step]]
 
@@ -37,10 +37,6 @@ ACTS: dict[str, Act] = {
     "revoke": lambda catalog, namespace, hub: [Create(RevokedPublisher(hub_uid=hub.uid, name=publisher_name("p")))],
     "pair": lambda catalog, namespace, hub: [Create(GeoAlias(namespace=namespace.name, name=alias_name("a")))],
     "commit": lambda catalog, namespace, hub: [Put(an_offset(hub)), Put(an_offset(hub, group_id="h", partition=1))],
-    "checkpoint": lambda catalog, namespace, hub: [Put(a_checkpoint(hub, group="cg")), Put(a_checkpoint(hub))],
-    "own": lambda catalog, namespace, hub: [
-        Put(Ownership(hub_uid=hub.uid, group_name="cg", partition=0, owner="me"))
-    ],
     "capture": lambda catalog, namespace, hub: [
         Put(CaptureState(hub_uid=hub.uid, partition=0, capture_id="one", sequence=7))
     ],

@@ -8,7 +8,7 @@ from hubmere.store.catalog.check import check_catalog
 from hubmere.store.catalog.migrations import MIGRATIONS, migrate
 from hubmere.store.catalog.sqlite import open_connection
 from hubmere.store.catalog.view import Put
-from store.catalog_builders import a_catalog, a_checkpoint, an_offset, with_hub
+from store.catalog_builders import a_catalog, an_offset, with_hub
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def path(tmp_path: Path) -> Path:
     place = tmp_path / "odd #?% name.db"
     catalog = a_catalog(place)
     _, hub = with_hub(catalog)
-    catalog.apply(Put(an_offset(hub)), Put(a_checkpoint(hub)))
+    catalog.apply(Put(an_offset(hub)))
     catalog.close()
     return place
 

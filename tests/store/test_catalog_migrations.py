@@ -88,6 +88,17 @@ def test_audit_table_of_older_versions_is_dropped(tmp_path: Path) -> None:
     connection.close()
 
 
+def test_checkpoint_tables_of_older_versions_are_dropped(tmp_path: Path) -> None:
+    """Checkpoints are blobs; the tables were never used."""
+    path = an_old_file(tmp_path / "catalog.db", version=8)
+
+    a_catalog(path).close()
+
+    connection = open_connection(path)
+    assert {"checkpoints", "ownerships"}.isdisjoint(row[1] for row in connection.execute("PRAGMA table_list"))
+    connection.close()
+
+
 def test_failed_migration_step_leaves_the_previous_version(tmp_path: Path) -> None:
     """A step and its version number are written in one transaction."""
     connection = open_connection(tmp_path / "catalog.db")

@@ -17,7 +17,7 @@ from hubmere.model.entity import (
     RevokedPublisher,
     RoleAssignment,
 )
-from hubmere.store.catalog.runtime_state import Checkpoint, GroupOffset, Ownership
+from hubmere.store.catalog.runtime_state import GroupOffset
 from hubmere.store.catalog.view import CatalogView
 
 Scope = Namespace | Hub
@@ -132,11 +132,3 @@ class Entities:
     def groups_with_offsets(self, namespace: str) -> Sequence[str]:
         """The Kafka groups of a namespace that have committed something."""
         return self._view().groups_with_offsets(namespace)
-
-    def checkpoints(self, hub_uid: str, group: str) -> Sequence[Checkpoint]:
-        """The checkpoints of a consumer group."""
-        return self._view().checkpoints(hub_uid, group)
-
-    def find_ownership(self, hub_uid: str, group: str, partition: int) -> Ownership | None:
-        """Who owns a partition in a consumer group."""
-        return self._view().find_ownership(hub_uid, group, partition)

@@ -233,7 +233,7 @@ class Manager:
             return group
 
     def delete_group(self, namespace: str, hub: str, name: str, actor: Actor, on_done: OnDone) -> None:
-        """Delete a consumer group with its checkpoints; its readers are disconnected."""
+        """Delete a consumer group; its readers are disconnected."""
         with self._begin_change("delete group", actor, on_done, namespace, hub, name) as change:
             parent = self._writable(namespace)
             group = self._catalog.planned_view.group(self._hub(parent, hub), name)

@@ -89,8 +89,7 @@ def _readers(broker: Broker, hub: HubView) -> Iterator[ConsumerPosition]:
 
 
 def _checkpoints(broker: Broker, hub: HubView, now_ms: int) -> Iterator[ConsumerPosition]:
-    entities = broker.entities
-    names = {fold(group.name): str(group.name) for group in entities.groups(hub.entity)}
+    names = {fold(group.name): str(group.name) for group in broker.entities.groups(hub.entity)}
     for state in broker.processors.of_hub(hub.uid, now_ms):
         stored = state.stored
         yield ConsumerPosition(
@@ -102,18 +101,6 @@ def _checkpoints(broker: Broker, hub: HubView, now_ms: int) -> Iterator[Consumer
             position=None if stored.sequence is None else stored.sequence + 1,
             lag=state.lag or 0,
         )
-    for group in entities.groups(hub.entity):
-        for checkpoint in entities.checkpoints(hub.uid, group.name):
-            owner = entities.find_ownership(hub.uid, group.name, checkpoint.partition)
-            yield ConsumerPosition(
-                group=group.name,
-                protocol="Checkpoint",
-                partition=checkpoint.partition,
-                reader=checkpoint.client_id if owner is None else owner.owner,
-                epoch=None if owner is None or owner.owner_level < 0 else owner.owner_level,
-                position=checkpoint.sequence + 1,
-                lag=_lag(hub, checkpoint.partition, checkpoint.sequence + 1),
-            )
 
 
 def _kafka(broker: Broker, hub: HubView) -> Iterator[ConsumerPosition]:

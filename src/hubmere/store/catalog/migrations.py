@@ -228,6 +228,12 @@ CREATE TABLE role_assignments (
 CREATE INDEX role_assignments_by_hub ON role_assignments (hub_uid);
 """
 
+# Event processors store checkpoints and ownership as blobs; nothing ever wrote these tables.
+_DROP_CHECKPOINTS = """
+DROP TABLE checkpoints;
+DROP TABLE ownerships;
+"""
+
 MIGRATIONS: tuple[str, ...] = (
     _ENTITIES,
     _PROGRESS,
@@ -237,6 +243,7 @@ MIGRATIONS: tuple[str, ...] = (
     _DROP_AUDIT,
     _BLOBS,
     _ROLE_ASSIGNMENTS,
+    _DROP_CHECKPOINTS,
 )
 
 

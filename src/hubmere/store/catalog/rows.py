@@ -26,13 +26,11 @@ from hubmere.model.entity import (
 from hubmere.store.catalog.blob_records import BlobRecord, BlobStateRecord, BlockRecord, ContainerRecord
 from hubmere.store.catalog.runtime_state import (
     CaptureState,
-    Checkpoint,
     Counter,
     Deletion,
     GroupMetadata,
     GroupOffset,
     Meta,
-    Ownership,
     StateRecord,
     TransactionState,
 )
@@ -150,8 +148,6 @@ TABLES: Mapping[type[Item], Table] = {
         _record_table("group_offsets", GroupOffset, ("namespace", "group_id", "hub_uid", "partition")),
         _record_table("group_metadata", GroupMetadata, ("namespace", "group_id")),
         _record_table("transactions", TransactionState, ("namespace", "transactional_id")),
-        _record_table("checkpoints", Checkpoint, ("hub_uid", "group_name", "partition")),
-        _record_table("ownerships", Ownership, ("hub_uid", "group_name", "partition")),
         _record_table("capture_states", CaptureState, ("hub_uid", "partition")),
         _record_table("counters", Counter, ("name",)),
         _record_table("containers", ContainerRecord, ("account", "name")),

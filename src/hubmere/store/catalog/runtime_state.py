@@ -1,7 +1,7 @@
-"""Runtime state in the catalog: offsets, checkpoints, ownership, transactions, counters, pending deletions.
+"""Runtime state in the catalog: offsets, transactions, progress of Capture, counters, pending deletions.
 
 Plain values whose fields are the columns of the catalog's tables. A record refers to its hub by uid, so a hub that is
-created again under an old name starts without state. Kafka group ids keep their case; AMQP group names are folded.
+created again under an old name starts without state. Kafka group ids keep their case.
 """
 
 from dataclasses import dataclass
@@ -72,53 +72,6 @@ class TransactionState:
     def parent(self) -> ItemKey:
         """Parent key: records with the same parent are listed together."""
         return (self.namespace,)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
-    """The checkpoint of an event processor: the last event its consumer group has processed on a partition."""
-
-    hub_uid: str
-    group_name: str
-    partition: int
-    offset: str = ""
-    sequence: int = -1
-    etag: str = ""
-    modified_ms: int = 0
-    client_id: str = ""
-
-    @property
-    def key(self) -> ItemKey:
-        """Primary key."""
-        return (self.hub_uid, self.group_name, self.partition)
-
-    @property
-    def parent(self) -> ItemKey:
-        """Parent key: records with the same parent are listed together."""
-        return (self.hub_uid, self.group_name)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ownership:
-    """Which event processor owns a partition. Separate from the checkpoint because each has its own etag."""
-
-    hub_uid: str
-    group_name: str
-    partition: int
-    owner: str
-    owner_level: int = -1
-    etag: str = ""
-    modified_ms: int = 0
-
-    @property
-    def key(self) -> ItemKey:
-        """Primary key."""
-        return (self.hub_uid, self.group_name, self.partition)
-
-    @property
-    def parent(self) -> ItemKey:
-        """Parent key: records with the same parent are listed together."""
-        return (self.hub_uid, self.group_name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +161,4 @@ class Deletion:
         return ()
 
 
-StateRecord = (
-    GroupOffset | GroupMetadata | TransactionState | Checkpoint | Ownership | CaptureState | Counter | Meta | Deletion
-)
+StateRecord = GroupOffset | GroupMetadata | TransactionState | CaptureState | Counter | Meta | Deletion

@@ -1,4 +1,4 @@
-"""SqliteCatalog: entities, rules, checkpoints and group offsets in one SQLite file, read from memory.
+"""SqliteCatalog: entities, rules, blobs and group offsets in one SQLite file, read from memory.
 
 Reading: `view` has everything that is durable and never touches the disk. `planned` also has submitted changes, so that
 a decision (is the name free, is there capacity for one more) takes them into account.

@@ -35,14 +35,12 @@ from hubmere.store.catalog.name_index import NameIndexes
 from hubmere.store.catalog.rows import TABLES, Item
 from hubmere.store.catalog.runtime_state import (
     CaptureState,
-    Checkpoint,
     Counter,
     Deletion,
     GroupMetadata,
     GroupOffset,
     ItemKey,
     Meta,
-    Ownership,
     StateRecord,
     TransactionState,
 )
@@ -99,12 +97,11 @@ class RowChange(NamedTuple):
 
 # Items that are removed with a hub or a namespace, found by the field that refers to it.
 _OF_HUB: tuple[type[Item], ...] = (
-    ConsumerGroup, AccessRule, RevokedPublisher, RoleAssignment, GroupOffset, Checkpoint, Ownership, CaptureState,
+    ConsumerGroup, AccessRule, RevokedPublisher, RoleAssignment, GroupOffset, CaptureState,
 )  # fmt: skip
 _OF_NAMESPACE: tuple[type[Item], ...] = (
     AccessRule, GeoAlias, ApplicationGroup, RoleAssignment, GroupOffset, GroupMetadata, TransactionState,
 )  # fmt: skip
-_OF_GROUP: tuple[type[Item], ...] = (Checkpoint, Ownership)
 
 
 class CatalogView:
@@ -274,14 +271,6 @@ class CatalogView:
         """The state of each transactional producer of a namespace."""
         return self._list(TransactionState, (fold(namespace),))
 
-    def checkpoints(self, hub_uid: str, group: str) -> Sequence[Checkpoint]:
-        """The checkpoints of a consumer group."""
-        return self._list(Checkpoint, (hub_uid, fold(group)))
-
-    def find_ownership(self, hub_uid: str, group: str, partition: int) -> Ownership | None:
-        """The owner of one partition in a consumer group."""
-        return self._find(Ownership, (hub_uid, fold(group), partition))
-
     def find_capture_state(self, hub_uid: str, partition: int) -> CaptureState | None:
         """Progress of capture on one partition."""
         return self._find(CaptureState, (hub_uid, partition))
@@ -391,8 +380,6 @@ class CatalogView:
             return self._hub_changes(target, step.now_ms, False)
         changes = [RowChange(target, is_removal=True)]
         if isinstance(target, ConsumerGroup):
-            of_group = (item for kind in _OF_GROUP for item in self._listed[kind].get(target.key, {}).values())
-            changes += [RowChange(item, is_removal=True) for item in of_group]
             changes += [RowChange(item, is_removal=True) for item in self._assignments_of(target)]
         return changes
 
