@@ -239,7 +239,8 @@ class _Groups:
             # Outside the element with the chips, which may be redrawn while the dialog is open.
             with self._dialogs:
                 try:
-                    if await theme.confirm(f"Delete the consumer group {group} and its checkpoints?", _DELETE):
+                    question = f"Delete the consumer group {group}? Its readers are disconnected."
+                    if await theme.confirm(question, _DELETE):
                         await self._delete(group)
                 finally:
                     # The browser has already removed the chip: redraw the chips in any case.

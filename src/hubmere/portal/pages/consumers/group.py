@@ -227,7 +227,8 @@ class _AmqpGroup:
         self._board.show()
 
     async def _delete(self) -> None:
-        if not await theme.confirm(f"Delete the consumer group {self._name} and its checkpoints?", "Delete"):
+        question = f"Delete the consumer group {self._name}? Its readers are disconnected."
+        if not await theme.confirm(question, "Delete"):
             return
         context, hub = self._context, self._context.hub(self._hub)
         context.require(Rights.MANAGE, hub)
