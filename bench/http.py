@@ -54,7 +54,7 @@ async def serve_bare() -> None:
     listening, port = bind("http", "127.0.0.1", 0)
     servers = HttpServers(bare_app)
     await servers.serve("http", listening)
-    print(port.port, flush=True)
+    print(port, flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     await servers.stop()
 

@@ -49,7 +49,7 @@ class PortalHarness(BrokerHarness):
     def __init__(self, *, profile: Profile = Profile.DEVELOPER) -> None:
         super().__init__(profile=profile)
         self.clock = ManualClock()
-        self.sampler = Sampler(self.broker, self.clock)
+        self.sampler = Sampler(self.clock)
         self.history = MemoryHistory()
         self.recorder = Recorder(self.broker, self.clock, self.sampler, self.history)
         self.logins = Logins(self.broker)

@@ -6,7 +6,6 @@ import errno
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from hubmere.endpoints.acceptor import BACKLOG, TlsAcceptor
@@ -36,16 +35,7 @@ class PortInUse(Exception):
         return f"cannot serve {self.service} on {self.host}:{self.port}: {self.why}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Port:
-    """One listening port."""
-
-    service: str
-    host: str
-    port: int
-
-
-def bind(service: str, host: str, port: int) -> tuple[socket.socket, Port]:
+def bind(service: str, host: str, port: int) -> tuple[socket.socket, int]:
     """Bind a socket (port 0: any free port); returns it with its actual port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # If the protocol is given, asyncio disables Nagle's algorithm on every accepted connection.
@@ -57,7 +47,7 @@ def bind(service: str, host: str, port: int) -> tuple[socket.socket, Port]:
         listening.close()
         is_taken = error.errno == errno.EADDRINUSE
         raise PortInUse(service, host, port, error.strerror or str(error), is_taken=is_taken) from error
-    return listening, Port(service=service, host=host, port=listening.getsockname()[1])
+    return listening, int(listening.getsockname()[1])
 
 
 class Listener:

@@ -17,7 +17,7 @@ from hubmere.endpoints.http.pairing.partners import Partner, Partners
 from hubmere.endpoints.http.server.app import HttpApp, build_app
 from hubmere.endpoints.http.server.server import HttpServers
 from hubmere.endpoints.kafka.endpoint import KafkaEndpoint
-from hubmere.endpoints.listener import Listener, Port, bind
+from hubmere.endpoints.listener import Listener, bind
 from hubmere.endpoints.memory import MemoryBudget
 from hubmere.endpoints.stream import StreamSession
 from hubmere.model.addresses import Addresses
@@ -102,7 +102,7 @@ class NodeEndpoints:
             hostnames=settings.hostname,
             advertised=settings.advertised_listeners,
             ca_file=tls.ca_file,
-            **{name: None if entry is None else entry[1].port for name, entry in bound.items()},
+            **{name: None if entry is None else entry[1] for name, entry in bound.items()},
         )
         sessions, app = self._build(tls)
         limits = ConnectionLimits(
@@ -137,7 +137,7 @@ class NodeEndpoints:
             ("https", settings.https_port),
         )
 
-    def _bind(self, service: str, port: int | None) -> tuple[socket.socket, Port] | None:
+    def _bind(self, service: str, port: int | None) -> tuple[socket.socket, int] | None:
         return None if port is None else bind(service, self._settings.host, port)
 
     def _build(self, tls: NodeTls) -> tuple[dict[str, Callable[[], StreamSession]], HttpApp]:

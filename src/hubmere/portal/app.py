@@ -115,7 +115,7 @@ class Portal:
         self._logins = Logins(broker)
         self._provider_sign_ins = ProviderSignIns(broker, clock, providers)
         self._renewals = Renewals(broker, clock)
-        self._sampler = Sampler(broker, clock)
+        self._sampler = Sampler(clock)
         self._recorder = Recorder(broker, clock, self._sampler, history)
         self._load_pages = load or _load_pages
         self._loading: asyncio.Task[Pages] | None = None

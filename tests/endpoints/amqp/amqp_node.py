@@ -224,12 +224,12 @@ class AmqpNode:
         self.broker.revocation.defer = self._loop.call_soon
         self.broker.open(self._clock.monotonic())
         listening, port = bind("amqp", "127.0.0.1", self.port)
-        self.port = port.port
+        self.port = port
         handshake_timeout_s, idle_timeout_s, token_grace_s = self._timeouts
         self.endpoint = AmqpEndpoint(
             self.broker,
             self._clock,
-            Addresses(namespace=NAMESPACE, amqp=port.port),
+            Addresses(namespace=NAMESPACE, amqp=port),
             idle_timeout_s=idle_timeout_s,
             handshake_timeout_s=handshake_timeout_s,
             token_grace_s=token_grace_s,

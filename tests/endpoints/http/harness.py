@@ -140,7 +140,7 @@ class HttpNode:
         )
         self.broker.open(self.clock.monotonic())
         listening, port = bind("http", "127.0.0.1", 0)
-        self.port = port.port
+        self.port = port
         partners = Partners(self.broker, self.clock, self._partners)
         app = build_app(
             self.broker,

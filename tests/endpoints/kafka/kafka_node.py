@@ -223,7 +223,7 @@ class KafkaNode:
         self.broker.revocation.defer = self._loop.call_soon
         self.broker.open(self._clock.monotonic())
         listening, port = bind("kafka", "127.0.0.1", 0)
-        self.port = port.port
+        self.port = port
         handshake_timeout_s, idle_timeout_s = self._timeouts
         self.endpoint = KafkaEndpoint(
             self.broker,
@@ -232,8 +232,8 @@ class KafkaNode:
                 namespace=NAMESPACE,
                 hostnames=self._hostnames,
                 advertised=self._advertised,
-                kafka=port.port,
-                kafkas=port.port,
+                kafka=port,
+                kafkas=port,
             ),
             idle_timeout_s=idle_timeout_s,
             handshake_timeout_s=handshake_timeout_s,

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hubmere.broker import Broker, HubView, NamespaceView, Traffic
+from hubmere.broker import HubView, NamespaceView, Traffic
 from hubmere.model.clock import Clock
 from hubmere.model.errors import Refusal
 
@@ -34,7 +34,6 @@ NO_RATES: Rates = (0.0,) * len(COUNTERS)
 class Sample:
     """The rates at one moment, in the order of COUNTERS, and the open connections of the namespace."""
 
-    at_ms: int
     rates: Rates
     connections: int
 
@@ -79,8 +78,7 @@ class NamespaceHistory:
 class Sampler:
     """The rates of all namespaces with open pages. Thread rule: the owner's thread only."""
 
-    def __init__(self, broker: Broker, clock: Clock) -> None:
-        self._broker = broker
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._histories: dict[str, NamespaceHistory] = {}
 
@@ -137,19 +135,18 @@ class Sampler:
         self._add_sample(namespace, history, elapsed_s)
 
     def _add_sample(self, namespace: NamespaceView, history: NamespaceHistory, elapsed_s: float | None) -> None:
-        at_ms = self._clock.now_ms()
         # AMQP and Kafka clients of this namespace; browsers of this portal are not among them.
         connections = namespace.counters.active_connections
         if elapsed_s is not None:
             summed = tuple(map(sum, zip(NO_RATES, *history.rates.values(), strict=True)))
-            history.samples.append(Sample(at_ms, summed, connections))
+            history.samples.append(Sample(summed, connections))
         by_uid = {hub.uid: hub for hub in namespace.hubs()} if history.hubs else {}
         for uid, hub_history in list(history.hubs.items()):
             hub = by_uid.get(uid)
             if hub is None:
                 del history.hubs[uid]
             else:
-                sample = Sample(at_ms, history.rates.get(uid, NO_RATES), connections)
+                sample = Sample(history.rates.get(uid, NO_RATES), connections)
                 hub_history.add(hub, sample, elapsed_s)
 
 
