@@ -415,6 +415,17 @@ def test_reader_reads_what_was_published(harness: BrokerHarness) -> None:
     assert {reader.entity.name for reader in readers} == {"orders"}
 
 
+def test_partition_is_found_by_its_id_after_the_right(harness: BrokerHarness) -> None:
+    """A caller without the right does not learn which partitions exist."""
+    reading, sending = (a_caller_of(harness, a_rule(harness, right, right)) for right in ("Listen", "Send"))
+
+    assert reading.partition("orders", "0", Rights.LISTEN, NOW_S).state.committed == 0
+    with pytest.raises(PartitionNotFound):
+        reading.partition("orders", "99", Rights.LISTEN, NOW_S)
+    with pytest.raises(ClaimMissing):
+        sending.partition("orders", "99", Rights.LISTEN, NOW_S)
+
+
 def test_view_of_a_deleted_hub_is_marked_as_stale(harness: BrokerHarness) -> None:
     """Code that caches a view can detect that the hub was deleted."""
     hub = a_caller_of(harness).hub("orders", Rights.LISTEN, NOW_S)

@@ -25,7 +25,7 @@ from hubmere.broker.access.revocation import Judge
 from hubmere.broker.coordinator.coordinators import Coordinator
 from hubmere.broker.hubs.live import LiveHub
 from hubmere.broker.hubs.live_namespace import LiveNamespace
-from hubmere.broker.hubs.views import HubView, NamespaceView
+from hubmere.broker.hubs.views import HubView, NamespaceView, PartitionView
 from hubmere.broker.partition_reader import PartitionReader
 from hubmere.broker.publish import Publisher
 from hubmere.broker.read import Reader
@@ -330,6 +330,10 @@ class Caller:
     def hub(self, name: str, right: Rights, now_s: float) -> HubView:
         """A hub on which a claim gives one of the rights."""
         return self._hub(name, right, now_s).view
+
+    def partition(self, hub: str, partition: str, right: Rights, now_s: float) -> PartitionView:
+        """A partition of a hub on which a claim gives one of the rights."""
+        return self._hub(hub, right, now_s).view.partition_of(partition)
 
     # --- runtime information (AMQP management)
 
