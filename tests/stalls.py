@@ -27,7 +27,7 @@ import hubmere
 from hubmere.node.runtime.stall_watch import FILE_VARIABLE, THRESHOLD_SECONDS, Stall, StallWatch
 
 LIMIT_S = THRESHOLD_SECONDS
-# Processor time of the computation of the empty loop: the median on an AMD EPYC with 2 cores and little load.
+# Processor time of the computation of the empty loop: the median on 2 cores of a server, with some load.
 REFERENCE_S = 65e-6
 # The scheduler prefers the empty loop because it hardly ever runs; a busy node is delayed more.
 _SUFFERING = 3.0

@@ -75,6 +75,7 @@ class NodeEndpoints:
         self.local_identity: LocalIdentity | None = None
         self._listener: Listener | None = None
         self._http: HttpServers | None = None
+        self._amqp: AmqpEndpoint | None = None
         self._kafka: KafkaEndpoint | None = None
         self._portal: Portal | None = None
         self._partners = Partners(broker, clock, map(_partner, settings.partners))
@@ -148,7 +149,7 @@ class NodeEndpoints:
             trim=trim_memory,
         )
         coalescer = build_coalescer(self._clock)
-        amqp = self._build_amqp(memory, coalescer)
+        amqp = self._amqp = self._build_amqp(memory, coalescer)
         kafka = self._kafka = self._build_kafka(memory)
         sessions: dict[str, Callable[[], StreamSession]] = {
             "amqp": amqp.session,
@@ -251,6 +252,8 @@ class NodeEndpoints:
             await self._portal.stop()
         if self._listener is not None:
             await self._listener.stop()
+        if self._amqp is not None:
+            self._amqp.close()
         if self._kafka is not None:
             self._kafka.close()
 

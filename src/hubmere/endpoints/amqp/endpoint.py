@@ -69,3 +69,7 @@ class AmqpEndpoint:
     def session(self, protocol: str = "AMQP") -> AmqpConnection:
         """The session of one new connection; `protocol` is its name in monitoring."""
         return AmqpConnection(self.context, protocol)
+
+    def close(self) -> None:
+        """Every connection is closed: stop the thread that opens large batches."""
+        self.context.deliveries.close()

@@ -32,6 +32,10 @@ class Deliveries:
         self._waiting: deque[tuple[Wire, Turn]] = deque()
         self._is_scheduled = False
 
+    def close(self) -> None:
+        """Wait for the batch that is being opened; no other is opened any more."""
+        self._executor.shutdown(cancel_futures=True)
+
     def take_turn(self, wire: Wire, turn: Turn) -> None:
         """Run the next piece of a link's work, after the links that asked before."""
         self._waiting.append((wire, turn))
