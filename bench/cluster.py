@@ -61,6 +61,7 @@ class Bench:
     rdkafka: RdKafka
     seconds: float
     rounds: int
+    secret_file: Path
     topics: dict[str, str] = field(default_factory=dict)
 
     def leader_of(self, hub: str) -> tuple[str, int]:
@@ -135,6 +136,7 @@ def cluster(folder: Path, seconds: float, rounds: int) -> Iterator[Bench]:
             rdkafka=stack.enter_context(RdKafka()),
             seconds=seconds,
             rounds=rounds,
+            secret_file=secret,
         )
         for hub in HUBS:
             bench.topics[hub] = _create(bench, hub)

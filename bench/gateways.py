@@ -5,6 +5,7 @@
 Three Kafka brokers and two gateways. Egress of the brokers is what the sockets of a gateway received. Everything else
 is a time: how long an exclusive reader needs to attach and to take over from another gateway, how long a change made
 through one gateway takes to be in force at the other, and the longest time without an acknowledgement around a fault.
+Throughput units are measured with three more gateways that limit their clients.
 """
 
 import argparse
@@ -39,6 +40,8 @@ PACE_S: Final = 0.01
 # How long senders run before a fault and after it.
 BEFORE_S, AFTER_S = 2.0, 12.0
 RELEASE_S = 0.1
+# One throughput unit is 1 MB/s; after some idle seconds, no gateway has a demand.
+UNIT_BATCH_BYTES, IDLE_S = 16 * 1024, 3.0
 
 
 # --- egress
@@ -216,6 +219,55 @@ def first_event_straight(bench: Bench, topic: str) -> float:
     return time.perf_counter() - began
 
 
+# --- throughput units
+
+
+def rate_of_lone_client(node: Node) -> float:
+    """Publish as fast as a gateway allows; MB/s in the third and fourth second after the first request."""
+    producer = Producer({**kafka_settings(node), "linger.ms": 0, "batch.size": UNIT_BATCH_BYTES})
+    acknowledged: list[float] = []
+
+    def on_delivery(error: object, _: object) -> None:
+        if error is None:
+            acknowledged.append(time.perf_counter())
+
+    began = time.perf_counter()
+    while time.perf_counter() - began < 4.0:
+        if len(producer) < 4:
+            producer.produce("limited", bytes(UNIT_BATCH_BYTES), partition=0, on_delivery=on_delivery)
+        producer.poll(0.005)
+    producer.purge()
+    producer.flush(10)
+    return sum(2.0 <= at - began < 4.0 for at in acknowledged) * UNIT_BATCH_BYTES / 2 / 2**20
+
+
+def measure_units(bench: Bench, rounds: int) -> None:
+    """One throughput unit over three gateways: a lone client, also after another left, and after a gateway died."""
+    settings = {"store": "cluster", "cluster_kafka": bench.brokers.bootstrap, "cluster_prefix": "units."}
+    settings |= {"cluster_secret_file": str(bench.secret_file), "as": "standard"}
+    with contextlib.ExitStack() as stack:
+        first, second, third = (stack.enter_context(Node(settings=settings)) for _ in range(3))
+        manage(first, "PUT", "eventhubs/limited", {"properties": {"partitionCount": 2, "messageRetentionInDays": 1}})
+        seconds_until_known(second, "limited")
+        alone, moved, died = [], [], []
+        for _ in range(rounds):
+            time.sleep(IDLE_S)
+            alone.append(rate_of_lone_client(first))
+            moved.append(rate_of_lone_client(second))
+            rate_of_lone_client(third)
+            third.kill()
+            died.append(rate_of_lone_client(first))
+            third.start()
+    show_parts("units, a lone client 2 s after its first request", alone)
+    show_parts("units, 2 s after one of another gateway left", moved)
+    show_parts("units, 2 s after a gateway was killed", died)
+
+
+def show_parts(name: str, parts: Sequence[float]) -> None:
+    """One line with the median and the smallest part of the namespace's throughput."""
+    print(f"  {name:<50}{statistics.median(parts):>6.2f} p50 {min(parts):>12.2f} at least  (bar: 0.9)", flush=True)
+
+
 # --- silence
 
 
@@ -295,6 +347,7 @@ def main(arguments: Sequence[str]) -> None:
         "owners": lambda bench: measure_owners(bench, options.steals),
         "hubs": lambda bench: measure_new_hubs(bench, options.rounds),
         "keys": lambda bench: measure_keys(bench, options.rounds),
+        "units": lambda bench: measure_units(bench, options.rounds),
         "silence": measure_silence,
     }
     parser.add_argument("--only", nargs="*", choices=list(measurements))

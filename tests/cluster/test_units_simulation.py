@@ -6,35 +6,87 @@ from cluster.units import MB, Client, Simulation
 from hubmere.broker.quotas.auto_inflate import AutoInflate
 
 SEEDS = range(3)
+both_kinds = pytest.mark.parametrize("is_refused", [False, True], ids=["delayed", "refused"])
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("gateway", [0, 2])
-def test_lone_client_has_most_of_the_units_within_two_seconds(gateway: int, seed: int) -> None:
-    """It must not matter on which gateway a client is."""
-    simulation = Simulation([Client(gateway)], capacity=2, seed=seed)
-    simulation.run(12)
-
-    assert simulation.amount(2, 4) >= 0.9 * 2 * 2 * MB
-    assert simulation.amount(2, 12) >= 0.9 * 10 * 2 * MB
+def a_client(gateway: int, *, is_refused: bool) -> Client:
+    """A client that wants all it can get: it tries again much earlier than an SDK does."""
+    return Client(gateway, is_refused=is_refused, retry_s=0.05)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_client_that_changes_its_gateway_has_most_of_the_units_again(seed: int) -> None:
-    """The share of the old gateway must move to the new one."""
-    client = Client(0)
-    simulation = Simulation([client], capacity=2, seed=seed)
-    simulation.run(10)
-    client.gateway = 1
-    simulation.run(10)
-
-    # Within two seconds, after the old gateway no longer counts as limited.
-    assert simulation.amount(13, 15) >= 0.9 * 2 * 2 * MB
+def assert_most_of_the_units(simulation: Simulation, began: float) -> None:
+    """From the second second on after its first request, a lone client has 90 % of two units in each two seconds."""
+    for begin in range(2, 8):
+        assert simulation.amount(began + begin, began + begin + 2) >= 0.9 * 2 * 2 * MB
     assert simulation.most_in(10) <= 1.15 * 10 * 2 * MB
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("is_refused", [False, True], ids=["delayed", "refused"])
+@pytest.mark.parametrize("gateway", [0, 2])
+@both_kinds
+def test_lone_client_has_most_of_the_units_within_two_seconds(is_refused: bool, gateway: int, seed: int) -> None:
+    """It must not matter on which gateway a client is."""
+    simulation = Simulation([], capacity=2, seed=seed)
+    simulation.run(3.2)
+    began = simulation.now
+    simulation.clients = [a_client(gateway, is_refused=is_refused)]
+    simulation.run(10)
+
+    assert_most_of_the_units(simulation, began)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@both_kinds
+def test_lone_client_has_most_of_the_units_after_a_client_of_another_gateway_left(is_refused: bool, seed: int) -> None:
+    """The share of the other gateway must move, although its client was limited a moment ago."""
+    simulation = Simulation([a_client(0, is_refused=is_refused)], capacity=2, seed=seed)
+    simulation.run(10 + seed / 7)
+    began = simulation.now
+    simulation.clients = [a_client(1, is_refused=is_refused)]
+    simulation.run(10)
+
+    assert_most_of_the_units(simulation, began)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@both_kinds
+def test_client_that_stays_has_most_of_the_units_after_another_left(is_refused: bool, seed: int) -> None:
+    """Both had half; the one that stays has the whole within two seconds."""
+    staying, leaving = a_client(0, is_refused=is_refused), a_client(1, is_refused=is_refused)
+    simulation = Simulation([staying, leaving], capacity=2, seed=seed)
+    simulation.run(10 + seed / 7)
+    left = simulation.now
+    simulation.clients = [staying]
+    simulation.run(10)
+
+    assert_most_of_the_units(simulation, left)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@both_kinds
+def test_lone_client_has_most_of_the_units_after_its_gateway_died(is_refused: bool, seed: int) -> None:
+    """The dead gateway is silent in the pulse and in the control log, long before it is declared dead."""
+    simulation = Simulation([a_client(0, is_refused=is_refused)], capacity=2, seed=seed)
+    simulation.run(10 + seed / 7)
+    died = simulation.now
+    simulation.dead.add(0)
+    simulation.clients = [a_client(1, is_refused=is_refused)]
+    simulation.run(10)
+
+    assert_most_of_the_units(simulation, died)
+
+
+def test_refused_client_that_waits_keeps_the_share_of_its_gateway() -> None:
+    """An SDK comes again after four seconds; it would never get more than the floor beside a client that does not."""
+    simulation = Simulation([Client(0), Client(1, is_refused=True, retry_s=4.0)], capacity=2)
+    simulation.run(30)
+
+    # A bucket of half the units lasts for a second: one in five.
+    assert simulation.amount(10, 30, 1) >= 0.9 * 20 / 5 * MB
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@both_kinds
 def test_sum_of_all_gateways_stays_within_the_units(is_refused: bool, seed: int) -> None:
     """Three gateways must not give away three times what the namespace has."""
     clients = [Client(number % 3, is_refused=is_refused, retry_s=0.2) for number in range(6)]

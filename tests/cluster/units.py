@@ -1,4 +1,7 @@
-"""Three gateways with real meters, boards and shares over a simulated pulse, on a clock that the test turns."""
+"""Three gateways with real meters, boards and shares over a simulated pulse, on a clock that the test turns.
+
+The control log is simulated too: gateways beat, and the others declare one dead that does not.
+"""
 
 import random
 from dataclasses import dataclass, field
@@ -6,8 +9,12 @@ from dataclasses import dataclass, field
 from hubmere.broker.hubs.live_namespace import LiveNamespace
 from hubmere.broker.quotas.demand import DemandMeter
 from hubmere.broker.quotas.sharing import Sharing
+from hubmere.cluster.control.entries import Beat, Entry, Gone, Session
+from hubmere.cluster.control.lease import BEAT_SECONDS
+from hubmere.cluster.control.state import ControlState
 from hubmere.cluster.pulse.board import PulseBoard
 from hubmere.cluster.pulse.encoding import decode_pulse, encode_pulse
+from hubmere.cluster.pulse.gateways import silent_sessions
 from hubmere.model.errors import ServerBusy
 from hubmere.model.monitoring.pulse import GatewayPulse
 from hubmere.model.spec import NamespaceSpec
@@ -61,11 +68,15 @@ class Gateway:
         namespaces = {"hubmere": self.live}
         self.meter, self.sharing, self.board = DemandMeter(namespaces), Sharing(namespaces), PulseBoard()
         self.number = 0
-        self.pulse_at = 0.0
+        self.pulse_at = self.tick_at = 0.0
+        self.beat_at = number * BEAT_SECONDS / 3
 
     def next_pulse(self, now: float) -> bytes | None:
         """The report that is due, if one is."""
-        if now < self.pulse_at and not self.meter.is_urgent(now):
+        is_tick = now >= self.tick_at
+        if is_tick:
+            self.tick_at = now + _TICK_S
+        if now < self.pulse_at and not (is_tick and self.meter.is_urgent(now)):
             return None
         self.pulse_at = now + _PULSE_S
         self.number += 1
@@ -86,13 +97,17 @@ class Gateway:
 
 @dataclass
 class Simulation:
-    """Runs gateways and clients; `sent` has the bytes of each step and gateway."""
+    """Runs gateways and clients; `sent` has the bytes of each step and gateway.
+
+    `silent` gateways are cut off from the pulse, but beat; `dead` ones do nothing.
+    """
 
     clients: list[Client]
     capacity: int = 1
     seed: int = 0
     is_pulse_lost: bool = False
     silent: frozenset[int] = frozenset()
+    dead: set[int] = field(default_factory=set)
     now: float = 0.0
     sent: list[tuple[float, int, int]] = field(default_factory=list)
 
@@ -101,18 +116,39 @@ class Simulation:
         self.gateways = [Gateway(number, self.capacity) for number in range(3)]
         self.under_way: list[tuple[float, int, bytes]] = []
         self.tick_at = 0.0
+        self.control = ControlState()
+        for gateway in self.gateways:
+            self._append(Session(session=gateway.session, address="", version=""))
+
+    def _append(self, entry: Entry) -> None:
+        self.control.apply(self.control.next_offset, entry)
 
     def run(self, seconds: float) -> None:
         """Run for a while."""
         end = self.now + seconds
         while self.now < end:
+            self._beat()
             self._pulse()
+            for number, gateway in enumerate(self.gateways):
+                gateway.live.counters.connections_opened = sum(client.gateway == number for client in self.clients)
             for client in self.clients:
                 self.sent.append((self.now, client.gateway, client.step(self.gateways[client.gateway].live, self.now)))
             self.now += STEP_S
 
+    @property
+    def _running(self) -> list[tuple[int, Gateway]]:
+        return [(number, gateway) for number, gateway in enumerate(self.gateways) if number not in self.dead]
+
+    def _beat(self) -> None:
+        for _, gateway in self._running:
+            if self.now >= gateway.beat_at:
+                gateway.beat_at = self.now + BEAT_SECONDS
+                self._append(Beat(session=gateway.session, number=gateway.number))
+            for session in self.control.silent_sessions(gateway.session):
+                self._append(Gone(session=session, address="", machine=""))
+
     def _pulse(self) -> None:
-        for number, gateway in enumerate(self.gateways):
+        for number, gateway in self._running:
             pulse = gateway.next_pulse(self.now)
             if pulse is not None and not self.is_pulse_lost and number not in self.silent:
                 self.under_way += [
@@ -126,10 +162,14 @@ class Simulation:
         self.under_way = [each for each in self.under_way if each[0] > self.now]
         if self.now >= self.tick_at:
             self.tick_at = self.now + _TICK_S
-            members = [gateway.session for gateway in self.gateways]
-            for gateway in self.gateways:
+            members = [member.session for member in self.control.alive()]
+            for _, gateway in self._running:
                 gateway.sharing.update(
-                    session=gateway.session, members=members, pulses=gateway.board.fresh(self.now), now=self.now
+                    session=gateway.session,
+                    members=members,
+                    pulses=gateway.board.fresh(self.now),
+                    silent=silent_sessions(self.control, gateway.board, self.now, session=gateway.session),
+                    now=self.now,
                 )
 
     def amount(self, begin: float, end: float, gateway: int | None = None) -> int:

@@ -9,7 +9,7 @@ from hubmere.broker.broker import Broker
 from hubmere.cluster.control_log import ControlLog
 from hubmere.cluster.partition import OnePartition
 from hubmere.cluster.pulse.board import FRESH_SECONDS, PulseBoard
-from hubmere.cluster.pulse.gateways import gateway_statuses, with_history
+from hubmere.cluster.pulse.gateways import gateway_statuses, silent_sessions, with_history
 from hubmere.cluster.pulse.topic import PulseSource, PulseTopic, log_failure
 from hubmere.model.clock import Clock
 from hubmere.model.monitoring.pulse import GatewayPulse, GatewayStatus
@@ -92,10 +92,12 @@ class PulseService:
 
     def _apply_shares(self) -> None:
         assert self._broker.sharing is not None
+        state, session, now = self._control.state, self._control.lease.session, asyncio.get_running_loop().time()
         self._broker.sharing.update(
-            session=self._control.lease.session,
-            members=[member.session for member in self._control.state.alive()],
-            pulses=self.board.fresh(asyncio.get_running_loop().time()),
+            session=session,
+            members=[member.session for member in state.alive()],
+            pulses=self.board.fresh(now),
+            silent=silent_sessions(state, self.board, now, session=session),
             now=self._clock.monotonic(),
         )
 

@@ -11,11 +11,12 @@ from typing import Final
 
 from hubmere.broker.hubs.live_namespace import LiveNamespace
 from hubmere.broker.quotas.metered import MeteredThroughput
-from hubmere.model.monitoring.pulse import Flow, HubPulse, Limited, NamespacePulse
+from hubmere.model.monitoring.pulse import NOT_LIMITED, Flow, HubPulse, Limited, NamespacePulse
 from hubmere.model.tier import Limits
 
-# Rates are measured over this time, so that single publications do not make them jump.
-_WINDOW_SECONDS: Final = 1.0
+# Rates are measured over this time, so that single publications do not make them jump. A longer one would keep a share
+# for clients that have left.
+_WINDOW_SECONDS: Final = 0.8
 _HUB_SECONDS: Final = 2.0
 _NOTHING: Final = Flow()
 
@@ -26,25 +27,34 @@ class DemandMeter:
     def __init__(self, namespaces: Mapping[str, LiveNamespace]) -> None:
         self._namespaces = namespaces
         self._flows: dict[str, deque[tuple[float, Flow]]] = {}
+        # What the last report said: which pools are limited, and which namespaces have traffic.
         self._reported: dict[str, Limited] = {}
+        self._flowing: set[str] = set()
         self._totals: dict[str, Flow] = {}
         self._totals_at: float | None = None
         self._hubs: tuple[HubPulse, ...] = ()
 
     def is_urgent(self, now: float) -> bool:
-        """Whether clients are limited since the last report: the other gateways should know at once."""
-        for name, live in self._namespaces.items():
-            if isinstance(live.throughput, MeteredThroughput):
-                known = self._reported.get(name, Limited())
-                if any(new and not old for new, old in zip(live.throughput.limited_pools(now), known, strict=True)):
-                    return True
-        return False
+        """Whether the other gateways should know at once; to be asked some times between two reports.
+
+        Since the last report clients are limited or no longer limited, or the traffic of a namespace has ended.
+        """
+        return any(self._has_changed(name, live, now) for name, live in self._namespaces.items())
+
+    def _has_changed(self, key: str, live: LiveNamespace, now: float) -> bool:
+        throughput = live.throughput
+        if not isinstance(throughput, MeteredThroughput):
+            return False
+        if _limited(live, throughput, now) != self._reported.get(key, NOT_LIMITED):
+            return True
+        return key in self._flowing and self._flow(key, throughput.total_flow, now) == _NOTHING
 
     def measure(self, now: float) -> tuple[tuple[NamespacePulse, ...], tuple[HubPulse, ...]]:
         """The namespaces and hubs with traffic or demand."""
         if self._totals_at is None or now - self._totals_at >= _HUB_SECONDS:
             self._measure_hubs(now)
         self._reported = {}
+        self._flowing.clear()
         self._flows = {name: seen for name, seen in self._flows.items() if name in self._namespaces}
         found = [self._measure_namespace(name, live, now) for name, live in self._namespaces.items()]
         return tuple(each for each in found if each.flow != _NOTHING or any(each.limited)), self._hubs
@@ -55,7 +65,9 @@ class DemandMeter:
             flows = [hub.flow for hub in self._hubs if hub.namespace == live.entity.name]
             return NamespacePulse(name=live.entity.name, flow=Flow(*map(sum, zip(*flows, strict=True))))
         flow = self._flow(key, throughput.total_flow, now)
-        limited = self._reported[key] = throughput.limited_pools(now)
+        if flow != _NOTHING:
+            self._flowing.add(key)
+        limited = self._reported[key] = _limited(live, throughput, now)
         units = units_of(flow, live.limits) + (1.0 if any(limited) else 0.0)
         return NamespacePulse(name=live.entity.name, flow=flow, limited=limited, units=round(units, 2))
 
@@ -85,6 +97,10 @@ class DemandMeter:
                     flow = _per_second(before, total, seconds)
                     hubs.append(HubPulse(namespace=namespace.entity.name, hub=hub.name, flow=flow))
         self._totals, self._totals_at, self._hubs = totals, now, tuple(hubs)
+
+
+def _limited(live: LiveNamespace, throughput: MeteredThroughput, now: float) -> Limited:
+    return throughput.limited_pools(now, has_connections=live.counters.active_connections > 0)
 
 
 def _per_second(before: Flow, after: Flow, seconds: float) -> Flow:

@@ -6,13 +6,14 @@
 3. If all have what they want, what remains is divided equally.
 4. A gateway that does not report has an equal part of the whole: it allows itself the same when it does not read its
    own reports. Equal parts never add up to more than the whole.
+5. A gateway that neither reports nor beats in the control log has probably died: it has the floor.
 
 A share that shrinks applies at once, one that grows when RAISE_SECONDS have passed: by then the other gateways have
 read the same reports and have reduced theirs.
 """
 
 from collections import deque
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Final
 
 from hubmere.broker.hubs.live_namespace import LiveNamespace
@@ -50,17 +51,18 @@ def divide(wanted: Mapping[str, float | None]) -> dict[str, float]:
 
 
 def namespace_shares(
-    whole: Rates, members: Sequence[str], reports: Mapping[str, NamespacePulse], reporting: Container[str]
+    whole: Rates, members: Sequence[str], reports: Mapping[str, NamespacePulse], known: Container[str]
 ) -> dict[str, Flow]:
     """The parts of a namespace's pools that each gateway may use.
 
-    `reports` are those of gateways with traffic in the namespace; `reporting` are all gateways that report at all.
+    `reports` are those of gateways with traffic in the namespace. `known` are all gateways whose demand is known: those
+    that report at all, and those that have probably died.
     """
     rates = _pools(whole)
     pools = [
         divide(
             {
-                session: _demand_of(reports.get(session), pool, rates[pool]) if session in reporting else None
+                session: _demand_of(reports.get(session), pool, rates[pool]) if session in known else None
                 for session in members
             }
         )
@@ -99,25 +101,39 @@ class Sharing:
         self._session = ""
         self._members: Sequence[str] = ()
         self._reports: dict[str, dict[str, NamespacePulse]] = {}
+        self._known: set[str] = set()
         self._computed: dict[str, deque[tuple[float, Flow]]] = {}
 
-    def update(self, *, session: str, members: Sequence[str], pulses: Mapping[str, GatewayPulse], now: float) -> None:
-        """Compute and apply the shares. `members` are the gateways of the cluster, in the order of their start."""
+    def update(
+        self,
+        *,
+        session: str,
+        members: Sequence[str],
+        pulses: Mapping[str, GatewayPulse],
+        silent: Collection[str] = (),
+        now: float,
+    ) -> None:
+        """Compute and apply the shares. `members` are the gateways of the cluster, in the order of their start.
+
+        `silent` are those that neither report nor beat.
+        """
+        pulses = {sender: pulse for sender, pulse in pulses.items() if sender not in silent}
         self._session, self._reports = session, _by_namespace(pulses)
+        self._known = {*pulses, *silent}
         # Before the control log has the session of this gateway, it counts itself.
         self._members = members if session in members else (*members, session)
         self._computed = {name: seen for name, seen in self._computed.items() if name in self._namespaces}
         equal = 1.0 / len(self._members)
         for name, live in self._namespaces.items():
             if live.throughput is not None:
-                live.apply_share(self._lowest_share(name, self._share(name, live, pulses), now), equal, now)
+                live.apply_share(self._lowest_share(name, self._share(name, live), now), equal, now)
 
-    def _share(self, name: str, live: LiveNamespace, pulses: Mapping[str, GatewayPulse]) -> Flow:
-        if self._session not in pulses or name not in self._reports or live.rates is None:
+    def _share(self, name: str, live: LiveNamespace) -> Flow:
+        if self._session not in self._known or name not in self._reports or live.rates is None:
             # Without its own reports, or if nobody uses the namespace.
             equal = 1.0 / len(self._members)
             return Flow(equal, equal, equal, equal)
-        return namespace_shares(live.rates, self._members, self._reports[name], pulses)[self._session]
+        return namespace_shares(live.rates, self._members, self._reports[name], self._known)[self._session]
 
     def _lowest_share(self, name: str, share: Flow, now: float) -> Flow:
         """The smallest share of the last moments, for each pool."""

@@ -12,6 +12,8 @@ from hubmere.model.monitoring.pulse import GatewayPulse
 
 # Gateways report twice a second: six missing reports.
 FRESH_SECONDS: Final = 3.0
+# After two missing reports, a gateway that does not beat either has probably died.
+MISSING_SECONDS: Final = 1.0
 FORGET_SECONDS: Final = 60.0
 # Gateways that are remembered. The pulse is read by everybody, which is too much above some hundreds.
 MAX_GATEWAYS: Final = 500
@@ -51,6 +53,11 @@ class PulseBoard:
     def find(self, session: str) -> HeardPulse | None:
         """The last report of a gateway."""
         return self._heard.get(session)
+
+    def is_missing(self, session: str, now: float) -> bool:
+        """Whether the last reports of a gateway are missing."""
+        heard = self._heard.get(session)
+        return heard is None or now - heard.heard_at >= MISSING_SECONDS
 
     def fresh(self, now: float) -> dict[str, GatewayPulse]:
         """The reports of gateways that are not silent, by session."""

@@ -16,6 +16,8 @@ from hubmere.model.monitoring.pulse import Flow, GatewayStatus
 ROLE_PREFIX = "role/"
 # The gateway that began first writes the snapshots and decides on auto-inflate.
 _FIRST = ("snapshots", "auto-inflate")
+# Beats of another gateway since the last one of a silent gateway: at least half a second.
+_SILENT_BEATS = 2
 
 
 def gateway_statuses(
@@ -32,6 +34,12 @@ def gateway_statuses(
         _status(member, tuple(roles[member.session]), state.next_offset, board, now, is_self=member.session == session)
         for member in alive
     ]
+
+
+def silent_sessions(state: ControlState, board: PulseBoard, now: float, *, session: str) -> list[str]:
+    """The other gateways that have neither reported nor beaten lately: they are not declared dead yet."""
+    silent = (member.session for member in state.alive() if member.silence >= _SILENT_BEATS)
+    return [each for each in silent if each != session and board.is_missing(each, now)]
 
 
 def with_history(
