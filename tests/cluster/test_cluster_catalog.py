@@ -41,6 +41,7 @@ class Gateway:
         self.state = ControlState()
         self.failure: str | None = None
         self.loses = False
+        self._lost: list[Callable[[], None]] | None = None
         self._listeners: list[Callable[[int, Entry, Outcome], None]] = []
         self.foreign: list[Step] = []
         self.on_reloaded: Callable[[], None] | None = None
@@ -55,8 +56,21 @@ class Gateway:
         if self.loses:
             assert on_failed is not None
             on_failed()
+        elif self._lost is not None and not self._lost:
+            assert on_failed is not None
+            self._lost.append(on_failed)
         else:
             self.log.entries.append(encode_entry(entry))
+
+    def lose_next(self) -> Callable[[], None]:
+        """Lose the next entry; the function that is returned reports it."""
+        lost = self._lost = []
+
+        def report() -> None:
+            (on_failed,) = lost
+            on_failed()
+
+        return report
 
     def read(self) -> None:
         while self.state.next_offset < len(self.log.entries):
@@ -269,3 +283,34 @@ def test_state_that_was_loaded_again_is_followed_as_changes() -> None:
     assert other.foreign == [Delete(wrong), Create(lost), Create(orders)]
     assert other.catalog.view.hub(NAMESPACE.name, "orders").uid == orders.uid
     assert other.catalog.view.find_hub(NAMESPACE.name, "lost") is not None
+
+
+def test_change_behind_one_that_was_lost_is_sent() -> None:
+    """Otherwise it waits until somebody submits another change, although the log can be reached again."""
+    log, one, _ = two_gateways()
+    lost = one.lose_next()
+    first = one.submit(Create(a_hub("eh1", namespace=NAMESPACE)))
+    second = one.submit(Create(a_hub("eh2", namespace=NAMESPACE)))
+
+    lost()
+    log.deliver()
+
+    assert isinstance(first[0], ClusterBusy)
+    assert second == [None]
+
+
+def test_change_that_is_under_way_is_refused_when_the_state_is_loaded_again() -> None:
+    """The new state may begin behind its entry, which is then never read: later changes must not wait for it."""
+    log, one, other = two_gateways()
+    answers = one.submit(Create(a_hub("eh1", namespace=NAMESPACE)))
+    other.read()
+    one.state = ControlState.decode(other.state.encode())
+
+    assert one.on_reloaded is not None
+    one.on_reloaded()
+    later = one.submit(Create(a_hub("eh2", namespace=NAMESPACE)))
+    log.deliver()
+
+    assert isinstance(answers[0], ClusterBusy)
+    assert later == [None]
+    assert [hub.name for hub in one.catalog.view.hubs(NAMESPACE.name)] == ["eh1", "eh2"]

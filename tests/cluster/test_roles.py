@@ -135,3 +135,22 @@ def test_claim_that_was_given_up_does_not_block_the_role() -> None:
     log.deliver()
 
     assert is_held(one)
+
+
+def test_gateway_asks_for_the_role_again_in_a_new_session() -> None:
+    """The entry of the old session is read too late: nobody reports to the gateway what became of it."""
+    log = Log()
+    one, other = Gateway(log), Gateway(log)
+    log.deliver()
+    for number in range(MISSED_BEATS):
+        other.append(Beat(session="g1", number=number))
+    other.append(Gone(session="g0"))
+    one.role.ask()
+    one.lease = Lease("g0 again")
+    one.append(Session(session="g0 again"))
+    log.deliver()
+
+    one.role.ask()
+    log.deliver()
+
+    assert is_held(one)

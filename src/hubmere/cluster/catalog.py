@@ -99,9 +99,12 @@ class ClusterCatalog:
         self._planned = self._view.copy()
 
     def _on_reloaded(self) -> None:
-        """The state was wrong and was loaded again: follow the difference as changes of another gateway."""
+        """The state was loaded again: follow the difference as changes of another gateway."""
         before = self._items
         self.load()
+        if self._is_sent:
+            # The new state may begin behind its entry, which is then never read.
+            self._refuse_sent()
         # Parents come before their children in the tables, and are removed after them.
         gone = [item for key, item in reversed(before.items()) if _identity(item) != _identity(self._items.get(key))]
         steps: list[Step] = [_removal(item) for item in gone]
@@ -112,6 +115,7 @@ class ClusterCatalog:
         self._replan()
         if self.on_foreign is not None and steps:
             self.on_foreign(steps)
+        self._send_next()
 
     # --- Catalog
 
@@ -216,10 +220,13 @@ class ClusterCatalog:
     def _on_lost(self, pending: _Pending) -> None:
         """The entry was not appended, or its outcome is unknown."""
         if self._queue and self._queue[0] is pending:
-            self._queue.popleft()
-            self._is_sent = False
-            self._finish(pending, ClusterBusy("the control log does not answer"))
+            self._refuse_sent()
             self._replan()
+            self._send_next()
+
+    def _refuse_sent(self) -> None:
+        self._is_sent = False
+        self._finish(self._queue.popleft(), ClusterBusy("the control log does not answer"))
 
     def _on_overdue(self, pending: _Pending) -> None:
         """The caller gets a refusal. A change that was not sent is dropped; one that was sent may still be accepted."""

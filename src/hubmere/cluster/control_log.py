@@ -9,16 +9,17 @@ The gateway that began first appends a checkpoint after some thousand entries, s
 1. Every gateway computes the digest of its state at the checkpoint. The gateway that appended it writes a snapshot.
 2. When the snapshot is written, its digest is appended. A gateway with another digest has a wrong state: it loads the
    snapshot, applies the entries since then again, and reports that it did. If it cannot, it stops.
-3. Entries before the last snapshot but one are deleted.
+3. Entries before the last snapshot but one are deleted. A gateway that has not read them, because it was cut off for an
+   hour, loads the snapshot too.
 """
 
 import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Final
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from hubmere.cluster.control.entries import (
     Beat,
@@ -116,8 +117,8 @@ class ControlLog:
         self._declared: set[str] = set()
         self._has_asked = False
         self._is_stopping = False
-        # The snapshot that this gateway must load, because its own state differs.
-        self._must_load: Snapshot | None = None
+        # Why this gateway must load a snapshot, if it must.
+        self._must_load: _Reload | None = None
         self.on_reloaded: Callable[[], None] | None = None
         # The address in the reports of a gateway, if some were read.
         self.reported_address: Callable[[str], str | None] = lambda _: None
@@ -153,7 +154,7 @@ class ControlLog:
         while self._read_to < end and self.failure is None:
             await with_patience(self._read_once, seconds=_START_SECONDS)
         self._is_loading = False
-        self._tasks.append(asyncio.create_task(self._read_loop()))
+        self._tasks.append(asyncio.create_task(self._guard(self._read_loop())))
 
     async def _load_snapshot(self) -> None:
         data = await self._snapshots.load()
@@ -177,7 +178,7 @@ class ControlLog:
     def begin_session(self) -> None:
         """Begin a session: from now on this gateway sends beats and may claim places."""
         self._append_session()
-        self._tasks.append(asyncio.create_task(self._beat_loop()))
+        self._tasks.append(asyncio.create_task(self._guard(self._beat_loop())))
 
     def _append_session(self) -> None:
         self.append(
@@ -251,6 +252,14 @@ class ControlLog:
 
     # --- reading
 
+    async def _guard(self, loop: Coroutine[Any, Any, None]) -> None:
+        """Run a loop; if it fails, the gateway stops to follow the log, and says so."""
+        try:
+            await loop
+        except Exception as error:
+            log.exception("the control log cannot be followed")
+            self._stop_at(self.state.next_offset - 1, f"this gateway has a defect and must be restarted: {error!r}")
+
     async def _read_loop(self) -> None:
         while self.failure is None:
             try:
@@ -265,15 +274,24 @@ class ControlLog:
         try:
             records = await self._partition.read(self._read_to, wait_ms=_WAIT_MS)
         except RequestRefused as refused:
-            if refused.code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                self._stop_at(self._read_to, "it was deleted while this gateway was cut off; restart the gateway")
-                return
-            raise
+            if refused.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            await self._find_trimmed()
+            return
         for record in records:
             if self._must_load is not None:
                 return  # the rest is read again, with the right state
             self._read_to = record.sequence_number + 1
             self._apply(record)
+
+    async def _find_trimmed(self) -> None:
+        """The next entry does not exist: others have trimmed the log, or somebody has deleted its topic."""
+        start, end = await self._partition.end(EARLIEST_TIMESTAMP), await self._partition.end(LATEST_TIMESTAMP)
+        if end < self._read_to:
+            self._stop_at(self._read_to, f"the control log ends at {end}: its topic was deleted")
+            return
+        why = f"entry {self._read_to} of the control log was deleted while this gateway was cut off"
+        self._must_load = _Reload(why, start)
 
     def _apply(self, record: Record) -> None:
         offset, value = record.sequence_number, record.value or b""
@@ -357,47 +375,46 @@ class ControlLog:
     def _on_snapshot(self, entry: Snapshot) -> None:
         own = self._digests.pop(entry.id, entry.digest)
         if own != entry.digest:
-            log.error("the state of this gateway differs from the others' at entry %d of the control log", entry.offset)
-            self._must_load = entry
+            why = f"the state of this gateway differed from the others' at entry {entry.offset} of the control log"
+            log.error("%s", why)
+            self._must_load = _Reload(why, entry.offset + 1)
 
-    async def _reload(self, snapshot: Snapshot) -> None:
-        """Replace a wrong state: load the snapshot, and apply the entries since then again, without listeners.
+    async def _reload(self, reload: "_Reload") -> None:
+        """Replace the state by that of the snapshot, with the entries since then up to the last one that was applied.
 
-        Claims may have been decided wrongly: this gateway leaves its session and begins a new one.
+        Nothing changes before all of them have been read: if a broker fails meanwhile, it is done again. Listeners do
+        not get these entries. Claims may have been decided wrongly, or by entries that this gateway has never read: it
+        leaves its session and begins a new one.
         """
-        applied_to = self._read_to
         data = await with_patience(self._snapshots.load, seconds=_RELOAD_SECONDS)
         state = None if data is None else ControlState.decode(data)
-        if state is None or not snapshot.offset < state.next_offset <= applied_to:
-            self._stop_at(snapshot.offset, "the state differs from the others', and its snapshot cannot be loaded")
+        if state is None or state.next_offset < reload.least_offset:
+            self._stop_at(reload.least_offset - 1, f"{reload.why}, and no snapshot is newer")
             return
-        self.state, self._read_to, self._is_loading, self._must_load = state, state.next_offset, True, None
-        try:
-            await self._apply_again(applied_to)
-        finally:
-            self._is_loading = False
-        if self.failure is not None:
-            return
+        await self._catch_up(state)
+        self.state, self._read_to, self._must_load = state, state.next_offset, None
         self._digests.clear()
+        self._declared.clear()
+        self._has_asked = False
         self._tell(self.lease.end())
         self.append(Leave(session=self.lease.session))
         self._begin_session()
-        why = f"the state of this gateway differed from the others' at entry {snapshot.offset} of the control log"
-        self.reloaded = (why, asyncio.get_running_loop().time())
+        self.reloaded = (reload.why, asyncio.get_running_loop().time())
         if self.on_reloaded is not None:
             self.on_reloaded()
-        log.error("%s; it was loaded again from the snapshot", why)
+        log.error("%s; it was loaded again from the snapshot", reload.why)
 
-    async def _apply_again(self, end: int) -> None:
-        """Apply entries up to the one before `end`."""
-        while self._read_to < end and self.failure is None:
+    async def _catch_up(self, state: ControlState) -> None:
+        """Apply the entries to a state that this gateway has applied already."""
+        while state.next_offset < self._read_to:
+            offset = state.next_offset
             records = await with_patience(
-                lambda: self._partition.read(self._read_to, wait_ms=_WAIT_MS), seconds=_RELOAD_SECONDS
+                lambda offset=offset: self._partition.read(offset, wait_ms=_WAIT_MS),  # type: ignore[misc]
+                seconds=_RELOAD_SECONDS,
             )
             for record in records:
-                if record.sequence_number < end:
-                    self._read_to = record.sequence_number + 1
-                    self._apply(record)
+                if record.sequence_number < self._read_to:
+                    state.apply(record.sequence_number, decode_entry(record.value or b""))
 
     # --- beats
 
@@ -443,6 +460,14 @@ class ControlLog:
     def _begin_session(self) -> None:
         self.lease = Lease(_new_session())
         self._append_session()
+
+
+@dataclass(frozen=True, slots=True)
+class _Reload:
+    """Why a snapshot must be loaded; a state before `least_offset` is too old."""
+
+    why: str
+    least_offset: int
 
 
 def _new_session() -> str:

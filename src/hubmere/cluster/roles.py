@@ -29,7 +29,9 @@ class ClusterRole:
         self._control = control
         self._name = name
         self._place = f"{ROLE_PREFIX}{name}"
+        # The claim, and the session that it belongs to.
         self._asked: str | None = None
+        self._session = ""
         self._is_granted = False
         control.listen_to_claims(self._on_event)
 
@@ -40,17 +42,22 @@ class ClusterRole:
 
     def ask(self) -> None:
         """Ask for the role, unless this gateway has asked or another one has it."""
+        session = self._control.lease.session
+        if self._asked is not None and self._session != session:
+            # The claims of an ended session are over, and those that nobody had decided are never reported.
+            self._asked, self._is_granted = None, False
         if self._asked is not None or self._control.failure is not None:
             return
         place = self._control.state.places.get(self._place)
         if place is not None and place.holders:
             holder = place.holders[0]
-            if holder.session == self._control.lease.session:
+            if holder.session == session:
                 # An earlier claim of this gateway, which it has given up.
                 self._control.release(holder.id)
             return
         asked = self._asked = f"{ROLE_ID}{secrets.token_hex(8)}"
-        role = Role(id=asked, session=self._control.lease.session, place=self._place)
+        self._session = session
+        role = Role(id=asked, session=session, place=self._place)
         self._control.append(role, lambda: self._on_not_appended(asked))
 
     async def acquire(self) -> None:
