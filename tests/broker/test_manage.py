@@ -8,6 +8,7 @@ from broker.builders import NOW_MS, BrokerHarness, a_batch
 from hubmere.model.entity import GeoRole, KeyKind, Rights, Status
 from hubmere.model.errors import (
     AlreadyExists,
+    ClusterBusy,
     Conflict,
     GroupNotFound,
     HubNotFound,
@@ -22,6 +23,8 @@ from hubmere.model.errors import (
 from hubmere.model.names import alias_name, group_name, hub_name, namespace_name, publisher_name, rule_name
 from hubmere.model.spec import HubSpec, NamespaceSpec
 from hubmere.model.tier import Profile
+from hubmere.store.catalog.view import Drop, Step
+from hubmere.store.engine import OnDurable
 from store.builders import log_ids
 
 
@@ -68,6 +71,33 @@ def test_partition_count_is_fixed_in_standard_and_grows_in_premium(harness: Brok
     assert premium.hub.entity.partition_count == 8
     assert [log.state.committed for log in premium.hub.logs()] == [0, 0, 0, 2, 0, 0, 0, 0]
     premium.close()
+
+
+def test_deletion_that_cannot_be_forgotten_now_is_forgotten_later(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control log of a cluster may be away when the topic of a hub is gone."""
+    harness.a_hub("later")
+    submit, drops = harness.catalog.submit, []
+
+    def refuse_first(*steps: Step, callback: OnDurable | None = None) -> None:
+        if isinstance(steps[0], Drop):
+            drops.append(steps[0])
+            if len(drops) == 1:
+                raise ClusterBusy("it does not answer")
+        submit(*steps, callback=callback)
+
+    monkeypatch.setattr(harness.catalog, "submit", refuse_first)
+    harness.do(lambda done: harness.manager.delete_hub("hubmere", "orders", harness.actor(), done))
+    harness.turn.run()
+    harness.catalog.apply()
+    assert len(harness.catalog.pending_deletions()) == 1
+
+    harness.do(lambda done: harness.manager.delete_hub("hubmere", "later", harness.actor(), done))
+    harness.turn.run()
+    harness.catalog.apply()
+
+    assert not harness.catalog.pending_deletions()
 
 
 def test_deleting_a_hub_deletes_its_files_and_frees_its_name(harness: BrokerHarness) -> None:

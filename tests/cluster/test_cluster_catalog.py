@@ -1,6 +1,6 @@
 """The catalog on the control log: several gateways share one history."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -108,18 +108,30 @@ def test_change_of_one_gateway_is_seen_by_all() -> None:
 
 
 def test_own_change_is_reported_when_it_is_accepted() -> None:
-    """The gateway that creates a hub creates its topic, once the hub is certain to exist."""
+    """The gateway that creates a hub creates its topic, once the hub is certain to exist, and answers after that."""
     log, one, other = two_gateways()
     steps: dict[str, list[Step]] = {"one": [], "other": []}
-    one.catalog.on_own, other.catalog.on_own = steps["one"].extend, steps["other"].extend
+    waiting: list[Callable[[], None]] = []
+
+    def follow(name: str) -> Callable[[Sequence[Step], Callable[[], None]], None]:
+        def on_own(own: Sequence[Step], on_done: Callable[[], None]) -> None:
+            steps[name].extend(own)
+            waiting.append(on_done)
+
+        return on_own
+
+    one.catalog.on_own, other.catalog.on_own = follow("one"), follow("other")
 
     hub = a_hub()
-    one.submit(Create(hub))
+    answers = one.submit(Create(hub))
     assert not steps["one"]
     log.deliver()
 
     assert [step.item for step in steps["one"]] == [hub]
     assert not steps["other"]
+    assert not answers
+    waiting[0]()
+    assert answers == [None]
 
 
 def test_two_gateways_that_create_the_same_hub_create_one() -> None:

@@ -212,7 +212,7 @@ def test_topic_of_a_hub_that_is_deleted_at_once_does_not_stay() -> None:
         topics = SlowTopics()
         engine = KafkaEngine(cast("Upstream", Broker()), cast("Topics", topics))
 
-        engine.provide_soon("new")
+        engine.provide_soon(["new"], lambda: None, seconds=_PATIENCE_S)
         await asyncio.sleep(0)
         engine.delete(log_id("new", 0))
         await asyncio.sleep(0)

@@ -49,6 +49,7 @@ _SEALED: Final[tuple[type[Item], ...]] = (AccessRule, Meta)
 
 # Called with steps that were accepted, when `view` has them.
 OnAccepted = Callable[[Sequence[Step]], None]
+OnOwn = Callable[[Sequence[Step], Callable[[], None]], None]
 CallLater = Callable[[float, Callable[[], None]], asyncio.TimerHandle]
 
 
@@ -79,9 +80,10 @@ class ClusterCatalog:
         self._queue: deque[_Pending] = deque()
         self._is_sent = False
         self._is_closing = False
-        # Called for changes of other gateways, and for those of this one.
+        # Called for changes of other gateways.
         self.on_foreign: OnAccepted | None = None
-        self.on_own: OnAccepted | None = None
+        # Called for changes of this one; the submitter gets its answer when the function that is passed is called.
+        self.on_own: OnOwn | None = None
         control.listen(self._on_applied)
         control.on_reloaded = self._on_reloaded
 
@@ -263,9 +265,7 @@ class ClusterCatalog:
         if outcome.verdict is Verdict.ACCEPTED:
             self._queue.popleft()
             self._change_view(own.changes)
-            if self.on_own is not None:
-                self.on_own(own.steps)
-            self._finish(own, None)
+            self._finish_accepted(own)
         elif own.attempts >= _MOST_ATTEMPTS:
             self._queue.popleft()
             self._finish(own, Conflict("Another gateway changes the same entities at the same time; try again."))
@@ -273,6 +273,14 @@ class ClusterCatalog:
         else:
             self._replan()
         self._send_next()
+
+    def _finish_accepted(self, own: _Pending) -> None:
+        if own.overdue is not None:
+            own.overdue.cancel()
+        if self.on_own is None:
+            self._finish(own, None)
+        else:
+            self.on_own(own.steps, lambda: self._finish(own, None))
 
     def _on_foreign_change(self, change: Change) -> None:
         steps: list[Step] = []

@@ -47,7 +47,7 @@ from hubmere.settings import Settings
 from hubmere.store.audit import AuditLog
 from hubmere.store.blob_files import NoBodies
 from hubmere.store.catalog.runtime_state import Meta
-from hubmere.store.catalog.view import Create, Put, Step
+from hubmere.store.catalog.view import Create, Put, Replace, Step
 from hubmere.store.engine import LogConfig, LogEngine
 from hubmere.store.history import MemoryHistory
 from hubmere.store.secrets import NodeSecrets
@@ -59,6 +59,8 @@ T = TypeVar("T")
 _LOG_INTERVAL_S: Final = 10.0
 _ATTEMPT_SECONDS: Final = 1.0
 _WRITE_SECONDS: Final = 30.0
+# How long the creation of a hub waits for its topic.
+_TOPIC_SECONDS: Final = 2.0
 # How long health and portal report that a wrong state was replaced.
 _SHOWN_SECONDS: Final = 3600.0
 # Rows of the control log that are not entities.
@@ -129,7 +131,7 @@ class ClusterStorage:
         self.control.begin_session()
         await self._share_secrets()
         self._engine = KafkaEngine(self.upstream, self._topics())
-        self.catalog.on_own = self._create_topics
+        self.catalog.on_own = self._change_topics
 
     async def _when_reached(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Try until brokers answer; logs the reason of failure every ten seconds."""
@@ -175,8 +177,10 @@ class ClusterStorage:
             return None if hub is None else hub.partition_count
 
         def record(hub_uid: str, topic_id: str) -> None:
-            with suppress(Refusal):  # the next use of the hub records it
-                catalog.submit(Put(Meta(name=_TOPIC_ROW + hub_uid, text=topic_id)))
+            name = _TOPIC_ROW + hub_uid
+            if catalog.planned_view.meta(name) is None:
+                with suppress(Refusal):  # the engine tries again while the hub is used
+                    catalog.submit(Put(Meta(name=name, text=topic_id)))
 
         def config(hub_uid: str) -> LogConfig:
             hub = catalog.view.hub_of_uid(hub_uid)
@@ -191,11 +195,22 @@ class ClusterStorage:
             record=record,
         )
 
-    def _create_topics(self, steps: Sequence[Step]) -> None:
-        """Create the topics of hubs that were just created here, before somebody uses them on any gateway."""
+    def _change_topics(self, steps: Sequence[Step], on_done: Callable[[], None]) -> None:
+        """Create the topics of hubs that were just created here, before somebody uses them on any gateway.
+
+        Topics of hubs that were changed here are configured, also if no gateway uses them at the moment.
+
+        Who creates a hub is answered when its topic has leaders, so that every gateway can append to it at once. It
+        does not wait long: a gateway that uses the hub creates the topic too, if it does not exist.
+        """
         for step in steps:
-            if isinstance(step, Create) and isinstance(step.item, Hub):
-                self._kafka.provide_soon(step.item.uid)
+            if isinstance(step, Replace) and isinstance(step.item, Hub):
+                self._kafka.reconfigure_soon(step.item.uid, log_config(step.item, self._settings.segment_bytes))
+        hubs = [step.item.uid for step in steps if isinstance(step, Create) and isinstance(step.item, Hub)]
+        if hubs:
+            self._kafka.provide_soon(hubs, on_done, seconds=_TOPIC_SECONDS)
+        else:
+            on_done()
 
     @property
     def _kafka(self) -> KafkaEngine:

@@ -24,7 +24,7 @@ from hubmere.model.entity import (
     RevokedPublisher,
     RoleAssignment,
 )
-from hubmere.model.errors import ApplicationGroupDisabled, GroupNotFound, HubNotFound, NamespaceNotFound
+from hubmere.model.errors import ApplicationGroupDisabled, GroupNotFound, HubNotFound, NamespaceNotFound, Refusal
 from hubmere.model.names import fold
 from hubmere.model.tier import LimitsBook
 from hubmere.store.catalog.runtime_state import Deletion
@@ -124,10 +124,17 @@ class LiveState:
         def on_deleted(partition: int) -> None:
             remaining.remove(partition)
             if not remaining:
-                self._catalog.submit(Drop(deletion), callback=lambda _: self._deletions.discard(deletion.hub_uid))
+                self._forget_deletion(deletion)
 
         for partition in range(deletion.partition_count):
             self._engine.delete(log_id(deletion.hub_uid, partition), partial(on_deleted, partition))
+
+    def _forget_deletion(self, deletion: Deletion) -> None:
+        """Forget a deletion that is done; if the catalog refuses it now, with the next deletion or start."""
+        try:
+            self._catalog.submit(Drop(deletion), callback=lambda _: self._deletions.discard(deletion.hub_uid))
+        except Refusal:
+            self._deletions.discard(deletion.hub_uid)
 
     def _serve_namespace(self, entity: Namespace, now: float) -> None:
         limits = self._book.of(entity.tier)

@@ -130,6 +130,9 @@ class LocalBrokers:
             "log.dirs": home / "data",
             "default.replication.factor": copies,
             "min.insync.replicas": in_sync,
+            # A follower that asks for a new partition before its leader knows it waits for so long: a second by
+            # default, in which nothing can be acknowledged there.
+            "replica.fetch.backoff.ms": 100,
             "offsets.topic.num.partitions": 6,
             "offsets.topic.replication.factor": copies,
             "transaction.state.log.num.partitions": 6,

@@ -13,12 +13,13 @@ from hubmere.cluster.engine.fetchers import Fetchers
 from hubmere.cluster.engine.log import KafkaLog
 from hubmere.cluster.engine.topics import Topics, split_log_id
 from hubmere.cluster.upstream.failures import RequestRefused, TopicDamaged, UpstreamFailure
-from hubmere.cluster.upstream.upstream import Upstream
+from hubmere.cluster.upstream.upstream import MOVED, Upstream
 from hubmere.model.errors import ClusterBusy
 from hubmere.model.monitoring.damage import DamagedRange, DamageKind
 from hubmere.model.monitoring.histogram import Histogram
 from hubmere.store.engine import LogConfig, LogId, OnOpened
 from hubmere.store.recovery.damage_registry import DamageRegistry
+from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.transactions import InitProducerIdRequest
 
 _LOGGER = logging.getLogger("hubmere.cluster")
@@ -31,6 +32,9 @@ _MAX_TRANSACTIONAL: Final = 10_000
 # How often the topics in use are checked: one request for all of them, and less often if there are many.
 _LOOK_SECONDS: Final = 2.0
 _LOOK_SECONDS_PER_TOPIC: Final = 0.01
+# Pauses between attempts to delete or reconfigure a topic.
+_FIRST_PAUSE_S: Final = 0.5
+_LONGEST_PAUSE_S: Final = 30.0
 
 
 class KafkaEngine:
@@ -49,7 +53,10 @@ class KafkaEngine:
         self._providing: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._free_lanes: dict[int, list[str]] = {}
-        self._deleting: set[str] = set()
+        # Topics that are being deleted, and who waits for it.
+        self._deleting: dict[str, list[Callable[[], None]]] = {}
+        # Configurations that topics do not have yet.
+        self._configs: dict[str, LogConfig] = {}
         self._damaged: set[str] = set()
         self._is_watching = False
         self._transactions: dict[int, tuple[str, int]] = {}
@@ -81,17 +88,17 @@ class KafkaEngine:
         """The brokers recover their logs themselves."""
 
     def delete(self, log: LogId, on_deleted: Callable[[], None] | None = None) -> None:
-        """Delete the topic of a hub, when the first of its logs is deleted."""
+        """Delete the topic of a hub, when the first of its logs is deleted; `on_deleted` is called when it is gone."""
         hub_uid, _ = split_log_id(log)
         opened = self._logs.pop(log, None)
         if opened is not None:
             opened.close()
         if hub_uid not in self._deleting:
-            self._deleting.add(hub_uid)
+            self._deleting[hub_uid] = []
             self._provided.discard(hub_uid)
             self.start_task(self._delete(hub_uid))
         if on_deleted is not None:
-            on_deleted()
+            self._deleting[hub_uid].append(on_deleted)
 
     async def _delete(self, hub_uid: str) -> None:
         providing = self._providing.get(hub_uid)
@@ -99,11 +106,17 @@ class KafkaEngine:
             # A topic that is created after its deletion would stay for ever.
             await asyncio.wait([providing])
             self._provided.discard(hub_uid)
-        try:
-            await self.topics.delete(hub_uid)
-        except UpstreamFailure as failure:
-            _LOGGER.warning("%s", failure)
-            self._deleting.discard(hub_uid)
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                await self.topics.delete(hub_uid)
+                break
+            except UpstreamFailure as failure:
+                _LOGGER.warning("the topic of the deleted hub %s was not deleted yet: %s", hub_uid, failure)
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+        for on_deleted in self._deleting.pop(hub_uid):
+            on_deleted()
 
     def set_shortage(self, reason: str | None) -> None:
         """Does nothing: the brokers monitor their own disks."""
@@ -146,9 +159,20 @@ class KafkaEngine:
             task.add_done_callback(lambda done: self._on_provided(uid, done))
         await asyncio.shield(task)
 
-    def provide_soon(self, uid: str) -> None:
-        """Create the topic of a new hub in the background; if that fails, its first use does it."""
-        self.start_task(self._provide_quietly(uid))
+    def provide_soon(self, uids: Sequence[str], on_done: Callable[[], None], *, seconds: float) -> None:
+        """Create the topics of new hubs in the background; if that fails, their first use does it.
+
+        `on_done` is called when it has been tried, and after this time at the latest.
+        """
+        self.start_task(self._provide_all(uids, on_done, seconds))
+
+    async def _provide_all(self, uids: Sequence[str], on_done: Callable[[], None], seconds: float) -> None:
+        tasks = [asyncio.create_task(self._provide_quietly(uid)) for uid in uids]
+        try:
+            await asyncio.wait(tasks, timeout=seconds)
+        finally:
+            on_done()
+        await asyncio.wait(tasks)
 
     async def _provide_quietly(self, uid: str) -> None:
         try:
@@ -201,14 +225,33 @@ class KafkaEngine:
                 opened.on_repaired()
                 self.damage.forget(log_id)
 
-    async def reconfigure(self, hub_uid: str, config: LogConfig) -> None:
-        """Give the topic of a hub another configuration, and the partitions that the hub has now."""
-        try:
-            if hub_uid in self._provided:
+    def reconfigure_soon(self, hub_uid: str, config: LogConfig) -> None:
+        """Give the topic of a hub another configuration, and the partitions that the hub has now.
+
+        While brokers cannot be reached, it is tried again, with the last configuration.
+        """
+        is_trying = hub_uid in self._configs
+        self._configs[hub_uid] = config
+        if not is_trying:
+            self.start_task(self._reconfigure(hub_uid))
+
+    async def _reconfigure(self, hub_uid: str) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while self.topics.exists(hub_uid):
+            config = self._configs[hub_uid]
+            try:
                 await self.topics.provide(hub_uid)
                 await self.topics.reconfigure(hub_uid, config)
-        except UpstreamFailure as failure:
-            _LOGGER.warning("the topic of hub %s was not reconfigured: %s", hub_uid, failure)
+            except UpstreamFailure as failure:
+                _LOGGER.warning("the topic of hub %s was not reconfigured: %s", hub_uid, failure)
+                if not _may_pass(failure):
+                    break
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+            else:
+                if self._configs[hub_uid] == config:
+                    break
+        del self._configs[hub_uid]
 
     def lane_of(self, wanted: KafkaLog, lane: int) -> str:
         """The connection on which the appends of one lane of a log keep their order."""
@@ -249,3 +292,10 @@ class KafkaEngine:
     def count_waiting(self, size_bytes: int) -> None:
         """Count batches that wait for the cluster, or no longer do."""
         self.waiting_bytes += size_bytes
+
+
+def _may_pass(failure: UpstreamFailure) -> bool:
+    """Whether a later attempt may succeed."""
+    if isinstance(failure, RequestRefused):
+        return failure.code in MOVED or failure.code == ErrorCode.NOT_CONTROLLER
+    return not failure.is_lasting

@@ -475,7 +475,7 @@ class KafkaLog:
         if config != self._config:
             self._config = config
             if self.partition == 0:
-                self._engine.start_task(self._engine.reconfigure(self.hub_uid, config))
+                self._engine.reconfigure_soon(self.hub_uid, config)
 
     def close(self) -> None:
         """Refuse appends that are not acknowledged, and drop the cache."""

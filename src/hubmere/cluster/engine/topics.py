@@ -86,6 +86,10 @@ class Topics:
         """The topic of a hub."""
         return f"{self._plan.prefix}hub.{hub_uid}"
 
+    def exists(self, hub_uid: str) -> bool:
+        """Whether the catalog has the hub."""
+        return self._partition_count_of(hub_uid) is not None
+
     async def provide(self, hub_uid: str) -> None:
         """Create or extend the topic of a hub if necessary, and wait until every partition has a leader."""
         name = self.name_of(hub_uid)
@@ -102,7 +106,10 @@ class Topics:
         await with_patience(
             lambda: self._await_leaders(name, wanted), seconds=_SPREAD_SECONDS, longest_pause_s=_LEADER_PAUSE_S
         )
-        found = self._upstream.topic_id(name)
+        self._record_id(hub_uid)
+
+    def _record_id(self, hub_uid: str) -> None:
+        found = self._upstream.topic_id(self.name_of(hub_uid))
         if found is not None and self._recorded_id(hub_uid) is None:
             self._record(hub_uid, found)
 
@@ -123,8 +130,10 @@ class Topics:
 
     async def suspects(self, hub_uids: Sequence[str]) -> list[str]:
         """Existing hubs whose topic is missing or was replaced, according to one broker."""
-        hubs = [uid for uid in hub_uids if self._partition_count_of(uid) is not None]
+        hubs = [uid for uid in hub_uids if self.exists(uid)]
         codes = await self._upstream.refresh([self.name_of(uid) for uid in hubs]) if hubs else {}
+        for uid in hubs:
+            self._record_id(uid)  # the control log may have been away when the topic was made
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return [uid for uid in hubs if codes.get(self.name_of(uid)) == missing or self._is_replaced(uid)]
 
@@ -171,7 +180,11 @@ class Topics:
                 for key, value in configs.items()
             ),
         )
-        await self._upstream.ask_any(IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False))
+        request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+        (changed,) = (await self._upstream.ask_any(request)).responses
+        if changed.error_code:
+            what = f"the topic {resource.resource_name} cannot be configured"
+            raise RequestRefused(what, changed.error_code, changed.error_message)
 
     async def delete(self, hub_uid: str) -> None:
         """Delete the topic of a hub, if it exists."""
