@@ -52,7 +52,11 @@ GATEWAY_DIFFERENCES: tuple[tuple[str, str], ...] = (
         "gateways report only the demand for throughput units",
     ),
     (
-        "sizes of partitions are 0 in the portal and in metrics",
+        "members of Kafka groups are described with the address of their gateway",
+        "the coordinators of Kafka see the connections of gateways",
+    ),
+    (
+        "sizes of partitions are 0 in the portal and in metrics; Kafka clients see those of Kafka",
         "Kafka reports sizes per replica and not per event hub",
     ),
     (

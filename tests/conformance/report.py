@@ -151,8 +151,8 @@ def _gaps() -> str:
 def _on_cluster() -> str:
     """What the suites show on a gateway in front of Kafka brokers."""
     shown = (
-        "The suites of azure-eventhub, python-qpid-proton and azure-mgmt-eventhub also run against a gateway in front "
-        "of three brokers. "
+        "The suites of azure-eventhub, python-qpid-proton, azure-mgmt-eventhub, Kafka's Java clients, confluent-kafka, "
+        "aiokafka, kafka-python and kafkajs also run against a gateway in front of three brokers. "
     )
     if not DIFFERENCES:
         return f"{shown}All of their tests pass there, except those that start a node of their own."

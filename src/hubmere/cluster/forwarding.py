@@ -182,6 +182,10 @@ class KafkaCoordination:
             raise self._failed(f"InitProducerId: {answer.error_code}")
         return answer.producer_id, answer.producer_epoch
 
+    def begin_client(self, client: str, client_id: str) -> None:
+        """A client's requests are passed on with its own client id: coordinators describe members of groups by it."""
+        self._upstream.name_lane(client, client_id)
+
     def end_client(self, client: str) -> None:
         """A client's connection is closed."""
         self._subscriptions.pop(client, None)

@@ -133,6 +133,8 @@ class LocalBrokers:
             # A follower that asks for a new partition before its leader knows it waits for so long: a second by
             # default, in which nothing can be acknowledged there.
             "replica.fetch.backoff.ms": 100,
+            # Half of the small heap by default.
+            "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
             "offsets.topic.num.partitions": 6,
             "offsets.topic.replication.factor": copies,
             "transaction.state.log.num.partitions": 6,

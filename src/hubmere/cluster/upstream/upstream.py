@@ -84,6 +84,8 @@ class Upstream:
         self._bootstrap = tuple(bootstrap)
         self._access = access
         self._client_id = client_id
+        # Those of lanes that have their own.
+        self._client_ids: dict[str, str] = {}
         self.brokers: dict[int, Broker] = {}
         self.cluster_id = ""
         self._leaders: dict[tuple[str, int], Leader] = {}
@@ -134,15 +136,21 @@ class Upstream:
         known = self.brokers.get(broker)
         if known is None:
             raise BrokerUnreachable(str(broker), "no such broker is known")
-        return await BrokerConnection.open(known.host, known.port, self._access, client_id=self._client_id)
+        client_id = self._client_ids.get(lane, self._client_id)
+        return await BrokerConnection.open(known.host, known.port, self._access, client_id=client_id)
 
     def _on_opened(self, key: tuple[int, str], task: "asyncio.Task[BrokerConnection]") -> None:
         self._opening.pop(key, None)
         if not task.cancelled() and task.exception() is None:
             self._connections[key] = task.result()
 
+    def name_lane(self, lane: str, client_id: str) -> None:
+        """Give the connections of a lane a client id of their own, until it is closed."""
+        self._client_ids[lane] = client_id
+
     def close_lane(self, lane: str) -> None:
         """Close the connections of a lane."""
+        self._client_ids.pop(lane, None)
         for key in [key for key in self._connections if key[1] == lane]:
             self._connections.pop(key).close()
 

@@ -67,10 +67,16 @@ HANDLERS: Final[Mapping[int, Handler]] = with_bounds({**_SIGN_IN_HANDLERS, **_HA
 def gateway_handlers(transaction_version: int) -> tuple[Mapping[int, Handler], Mapping[int, Handler]]:
     """The handlers of a gateway, for all requests and for those before sign-in."""
     # A node with its own storage does not need them.
-    from hubmere.endpoints.kafka.forward import consumer_groups, handlers
+    from hubmere.endpoints.kafka.forward import consumer_groups, handlers, log_dirs
     from hubmere.endpoints.kafka.forward import transactions as forwarded_transactions
 
-    served = {**_HANDLERS, **handlers.HANDLERS, **consumer_groups.HANDLERS, **forwarded_transactions.HANDLERS}
+    served = {
+        **_HANDLERS,
+        **handlers.HANDLERS,
+        **consumer_groups.HANDLERS,
+        **forwarded_transactions.HANDLERS,
+        **log_dirs.HANDLERS,
+    }
     keys = (API_VERSIONS.key, *_SASL, *served)
     sign_in = {**_SASL, API_VERSIONS.key: metadata.api_versions(keys, transaction_version)}
     return with_bounds({**sign_in, **served}), sign_in

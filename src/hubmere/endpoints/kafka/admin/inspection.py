@@ -130,9 +130,9 @@ def describe_log_dirs(session: KafkaSession, request: Request) -> WaitingSteps:
     """Sizes of partitions of the hubs that the client may manage. The namespace stands for the log directory."""
     body: DescribeLogDirsRequest = request.body
     namespace = session.namespace.entity.name
-    hubs = {hub.name: hub for hub in visible_hubs(session) if session.caller.may(Rights.MANAGE, hub.name)}
+    hubs = managed_hubs(session)
     topics: list[LogDirTopicResult] = []
-    for name, indexes in _wanted_partitions(body, hubs).items():
+    for name, indexes in wanted_partitions(body, hubs).items():
         hub = hubs[name]
         partitions: list[LogDirPartition] = []
         yield from open_ahead(hub, indexes)
@@ -146,7 +146,12 @@ def describe_log_dirs(session: KafkaSession, request: Request) -> WaitingSteps:
     session.respond(request, DescribeLogDirsResponse(results=(folder,)))
 
 
-def _wanted_partitions(body: DescribeLogDirsRequest, hubs: Mapping[str, HubView]) -> Mapping[str, Iterable[int]]:
+def managed_hubs(session: KafkaSession) -> Mapping[str, HubView]:
+    """The hubs that the client may manage, by name."""
+    return {hub.name: hub for hub in visible_hubs(session) if session.caller.may(Rights.MANAGE, hub.name)}
+
+
+def wanted_partitions(body: DescribeLogDirsRequest, hubs: Mapping[str, HubView]) -> Mapping[str, Iterable[int]]:
     """Each partition once, of hubs that exist."""
     if body.topics is None:
         return {name: range(hub.entity.partition_count) for name, hub in hubs.items()}

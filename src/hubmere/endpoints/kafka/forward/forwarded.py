@@ -34,6 +34,7 @@ class ForwardedRequest:
         self._hubs = {hub.uid: hub.name for hub in session.namespace.hubs()}
         if self.client not in session.forwarded:
             session.forwarded.add(self.client)
+            self.port.begin_client(self.client, request.client_id or "")
             session.cleanups[partial(self.port.end_client, self.client)] = None
 
     def group(self, group_id: str) -> str:

@@ -72,5 +72,8 @@ class Coordination(Protocol):
     async def new_producer_id(self) -> tuple[int, int]:
         """A producer id and its epoch."""
 
+    def begin_client(self, client: str, client_id: str) -> None:
+        """A connection is used for the first time; `client_id` is the name that its client gives itself."""
+
     def end_client(self, client: str) -> None:
         """A connection is closed."""
