@@ -74,7 +74,7 @@ class LogReader:
         """Files with the stable events of a range; empty if the range must be read in another way."""
         end = min(end_sequence, self.last_stable.sequence)
         is_here = self._segments.log_start <= first_sequence < end
-        if not is_here or self._segments.aborted(first_sequence, end):
+        if not is_here or self._segments.aborted_transactions(first_sequence, end):
             return ()
         return self._segments.file_ranges(first_sequence, end, self.last_stable)
 

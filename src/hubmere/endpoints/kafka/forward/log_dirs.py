@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from hubmere.endpoints.kafka.admin.inspection import managed_hubs, wanted_partitions
-from hubmere.endpoints.kafka.forward.forwarded import Forwarded, forwarded_handler
+from hubmere.endpoints.kafka.forward.forwarded import ForwardedRequest, forwarded_handler
 from hubmere.endpoints.kafka.shared import Handler
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.admin import (
@@ -22,7 +22,7 @@ from hubmere.wire.kafka.messages.admin import (
 )
 
 
-async def _describe(forwarded: Forwarded) -> object:
+async def _describe(forwarded: ForwardedRequest) -> object:
     session = forwarded.session
     hubs = managed_hubs(session)
     wanted = {
@@ -44,7 +44,7 @@ async def _describe(forwarded: Forwarded) -> object:
     return DescribeLogDirsResponse(results=(folder,))
 
 
-async def _sizes(forwarded: Forwarded, wanted: Mapping[str, tuple[int, ...]]) -> dict[tuple[str, int], int]:
+async def _sizes(forwarded: ForwardedRequest, wanted: Mapping[str, tuple[int, ...]]) -> dict[tuple[str, int], int]:
     """The size of each partition's largest copy; none for a topic that is not created yet."""
     sizes: dict[tuple[str, int], int] = {}
     if not wanted:
