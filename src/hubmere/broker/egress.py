@@ -1,8 +1,8 @@
 """Egress: counts what a client reads, and charges it to the quotas.
 
 What was delivered is counted for the hub and charged to the throughput units of its namespace and to the client's
-application group. What the capture job of a hub reads costs nothing (reference: service 6). Nothing here waits: a
-reader that has used its quota is told for how long it should pause.
+application group. What the capture job of a hub reads costs nothing (reference: service 6). Nothing here waits:
+`delay` says for how long a reader that has used its quota should pause.
 """
 
 from dataclasses import dataclass
