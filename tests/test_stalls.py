@@ -18,7 +18,7 @@ import pytest
 
 from hubmere.node.runtime.stall_watch import THRESHOLD_VARIABLE, Stall, StallWatch, _waited_since_s, _waits_s
 from hubmere.testing import Node
-from stalls import FILE_VARIABLE, LIMIT_S, Machine, StallCheck, is_of_test
+from stalls import BLOCKED_LIMIT_S, FILE_VARIABLE, LIMIT_S, Machine, StallCheck, is_of_test
 
 # A process that always needs CPU time.
 _SPINNER = "while True: pass"
@@ -169,6 +169,24 @@ def test_limit_follows_the_machine(
     stall = Stall(
         pid=7, ended_at=0.0, length_s=own_s, thread_s=own_s, waited_s=0.0, others_s=0.0, overslept_s=0.0,
         others_waited_s=0.0, stacks=["one"],
+    )  # fmt: skip
+
+    check.file.write_text(json.dumps(asdict(stall)) + "\n", encoding="utf-8")
+
+    assert bool(check.failures()) is is_failure
+
+
+@pytest.mark.parametrize(
+    ("length_s", "is_failure"), [(0.9 * BLOCKED_LIMIT_S, False), (1.1 * BLOCKED_LIMIT_S, True)], ids=["short", "long"]
+)
+def test_blocked_turn_has_a_limit_of_its_own(
+    check: StallCheck, monkeypatch: pytest.MonkeyPatch, length_s: float, is_failure: bool
+) -> None:
+    """The kernel may let a call wait although the machine is not busy; a call that waits for the disk takes longer."""
+    monkeypatch.setattr("stalls.EmptyLoop.machine_between", lambda *_: Machine(late_s=0.0, slowness=1.0))
+    stall = Stall(
+        pid=7, ended_at=0.0, length_s=length_s, thread_s=0.001, waited_s=0.0, others_s=0.0, overslept_s=0.0,
+        others_waited_s=0.0, stacks=["accept"],
     )  # fmt: skip
 
     check.file.write_text(json.dumps(asdict(stall)) + "\n", encoding="utf-8")
