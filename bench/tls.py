@@ -119,9 +119,8 @@ def main() -> None:
     ceiling = 1 / (1 / options.plain + cost_s) / options.plain
     print(f"load average {load_average():.1f}; {options.rounds} rounds of {_TOTAL_BYTES // MB} MB, medians")
     print(f"  bare server, plain / TLS      {plain:8,.0f} / {secure:,.0f} MB/s   ratio {ratio:.2f}")
-    print(
-        f"  TLS costs {cost_s * 1000:.2f} ms/MB: with {options.plain:,.0f} MB/s plain, a node reaches {ceiling:.2f} of it"
-    )
+    costs = f"TLS costs {cost_s * 1000:.2f} ms/MB"
+    print(f"  {costs}: with {options.plain:,.0f} MB/s plain, a node reaches {ceiling:.2f} of it")
 
 
 if __name__ == "__main__":
