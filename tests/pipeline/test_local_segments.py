@@ -23,6 +23,7 @@ from hubmere.pipeline.offsets import DataLost, Range
 from hubmere.pipeline.options import InvalidOption, read_options
 from hubmere.pipeline.ranges import read_ranges
 from hubmere.testing import Node
+from hubmere.wire.kafka.messages.fetch import StoredFile
 from pipeline.queries import batch, conf
 
 SEGMENT_BYTES = 1024 * 1024
@@ -176,6 +177,20 @@ def test_another_file_of_the_same_name_is_not_read(disk_hubs: Hubs, filled: str)
     assert list(read_files(files[1:], 0)) == []
     (*_, last) = read_files((files[0], *files[2:]), 0)
     assert last.next_sequence == files[0].end_offset
+
+
+@pytest.mark.timeout(120)
+def test_pipe_in_place_of_a_file_is_not_read(tmp_path: Path) -> None:
+    """The path comes from the server. Opening a pipe would wait for a writer."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    found = pipe.stat()
+    named = StoredFile(
+        path=str(pipe), file_id=f"{found.st_dev}:{found.st_ino}", position=0, end_position=100, log_position=0,
+        first_offset=0, end_offset=10,
+    )  # fmt: skip
+
+    assert list(read_files((named,), 0)) == []
 
 
 @pytest.mark.parametrize("is_cut", [False, True])

@@ -69,7 +69,8 @@ def read_files(files: tuple[StoredFile, ...], start: int, max_bytes: int = FETCH
 def _open_file(file: StoredFile) -> Iterator[int | None]:
     """The descriptor of a file; None if it cannot be opened or is another one."""
     try:
-        fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+        # The path is the server's word: opening a pipe must not wait.
+        fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         yield None
         return
