@@ -131,6 +131,7 @@ def test_size_limit_applies_to_what_the_client_sent(harness: BrokerHarness) -> N
         send(publisher, size_bytes=MB + 1)
 
     assert refusal.value.limit_bytes == MB
+    assert "limits.publication_bytes" in refusal.value.text()
     assert sum(ends(harness)) == 1
     assert harness.hub.counters.user_errors == 1
 

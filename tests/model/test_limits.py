@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hubmere.broker.coordinator.refusals import CONSUMER_MAX_SIZE
 from hubmere.model import spec
 from hubmere.model.entity import (
     ApplicationGroup,
@@ -18,11 +19,20 @@ from hubmere.model.entity import (
     ThrottlingPolicy,
     VirtualNetworkRule,
 )
-from hubmere.model.errors import InvalidArgument, LimitReached, Refusal
+from hubmere.model.errors import (
+    InvalidArgument,
+    LimitReached,
+    NotInTier,
+    ReceiverLimit,
+    Refusal,
+    ServerBusy,
+    ThrottledTooLong,
+)
 from hubmere.model.names import application_group_name, group_name, hub_name, namespace_name, rule_name
 from hubmere.model.spec import HubSpec, NamespaceSpec
 from hubmere.model.spec.checks import check_range
 from hubmere.model.tier import STATED_ONLY, Limits, Tier
+from hubmere.settings import Settings
 from model.builders import NOW_MS, a_hub, a_hub_and_group, a_namespace, a_rule, limits
 
 BASIC, STANDARD, PREMIUM, DEDICATED = Tier
@@ -198,7 +208,7 @@ def test_every_limit_is_enforced_or_documented_as_not_enforced() -> None:
 
 ROOT = Path(__file__).parents[2]
 # Functions that check limits, and the argument that names the setting.
-_CHECKS = {"check_limit": 3, "check_count": 3, "check_range": 4, "LimitReached": 2}
+_CHECKS = {"check_limit": 3, "check_count": 3, "check_range": 4, "LimitReached": 2, "NotInTier": 2, "lifting_hint": 0}
 
 # --- how to lift a limit ---------------------------------------------------------------------------------------------
 
@@ -217,6 +227,28 @@ def test_a_refusal_names_the_setting_that_lifts_the_limit(refusal: LimitReached)
     assert "--as unlimited" in refusal.text()
 
 
+@pytest.mark.parametrize(
+    ("refusal", "settings"),
+    [
+        (ReceiverLimit(5, ["a"]), ["readers_per_partition"]),
+        (ServerBusy(4.0), ["ingress_bytes_per_unit", "ingress_events_per_unit"]),
+        (ServerBusy(1.0, limits=("runtime_information_per_second",)), ["runtime_information_per_second"]),
+        (ThrottledTooLong(9.0, 1.0), ["ingress_bytes_per_unit", "ingress_events_per_unit"]),
+        (NotInTier("Kafka", "Basic", "has_kafka"), ["has_kafka"]),
+    ],
+)
+def test_refusals_of_messages_and_features_name_their_settings(refusal: Refusal, settings: list[str]) -> None:
+    """The service's text comes first, since clients may match on it."""
+    assert set(settings) <= set(Limits.__dataclass_fields__)
+    assert all(f"limits.{name}" in refusal.text() for name in settings)
+    assert refusal.text().endswith("and --as unlimited lifts all limits.")
+
+
+def test_a_limit_without_a_setting_is_called_fixed() -> None:
+    """The operator need not search for a setting."""
+    assert LimitReached("groups", 100_000).text().endswith("(100000) has been reached. This limit is fixed.")
+
+
 def test_every_limit_that_is_checked_is_named_by_its_setting() -> None:
     """A name in a check must be a field of the table, otherwise the hint would be wrong."""
     named: set[str] = set()
@@ -231,10 +263,34 @@ def test_every_limit_that_is_checked_is_named_by_its_setting() -> None:
     assert named <= set(Limits.__dataclass_fields__)
 
 
+def test_every_setting_that_a_hint_names_exists() -> None:
+    """A hint with the name of a setting that does not exist would send the operator into the void."""
+    named = {
+        str(node.args[0].value)
+        for path in (ROOT / "src" / "hubmere").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "setting_hint"
+        if isinstance(node.args[0], ast.Constant)
+    }
+
+    assert {"max_connections", "memory_budget_bytes", "http_body_bytes"} <= named
+    assert named | {CONSUMER_MAX_SIZE} <= {field.name for field in fields(Settings)}
+
+
 def test_a_refusal_above_a_limit_names_the_setting() -> None:
     """The value comes from the client, but the upper limit is a setting of the node."""
     with pytest.raises(InvalidArgument, match=r"between 1 and 32; the setting limits\.partitions_per_hub changes it"):
         check_range("partition count", 33, 1, 32, "partitions_per_hub")
     with pytest.raises(InvalidArgument) as below:
         check_range("partition count", 0, 1, 32, "partitions_per_hub")
+    assert "limits." not in below.value.text()
+
+
+def test_a_refusal_below_a_limit_names_the_setting() -> None:
+    """The standard tier begins at two partitions, which is a setting, too; no setting allows none."""
+    names = ("partitions_per_hub", "least_partitions_per_hub")
+    with pytest.raises(InvalidArgument, match=r"between 2 and 32; .* limits\.least_partitions_per_hub changes"):
+        check_range("partition count", 1, 2, 32, *names)
+    with pytest.raises(InvalidArgument) as below:
+        check_range("partition count", 0, 2, 32, *names)
     assert "limits." not in below.value.text()

@@ -246,7 +246,7 @@ class Broker:
     def require_kafka(self, namespace: Namespace) -> None:
         """Refuse Kafka clients where the tier or the namespace has no Kafka."""
         if not self.has_kafka(namespace):
-            raise NotInTier("The Kafka endpoint", namespace.tier)
+            raise NotInTier("The Kafka endpoint", namespace.tier, "has_kafka")
 
     # --- signing in ---
 

@@ -124,6 +124,11 @@ class Publisher:
         """The size of the largest publication that the hub accepts."""
         return self._hub.publication_bytes
 
+    @property
+    def limit_hint(self) -> str:
+        """What changes `limit_bytes`: a sentence for refusals."""
+        return self._hub.publication_hint
+
     def log_start(self, partition: int) -> int:
         """The first sequence number that a partition still holds; -1 while its log is being opened."""
         log = self._hub.find_log(partition)
@@ -258,7 +263,7 @@ class Publisher:
         self._hub.require_sending(self.name)
         largest_bytes = max(batch.sizes) if type(batch) is BatchRun else size_bytes
         if largest_bytes > self._hub.publication_bytes:
-            raise PublicationTooLarge(largest_bytes, self._hub.publication_bytes)
+            raise PublicationTooLarge(largest_bytes, self._hub.publication_bytes, self.limit_hint)
         if key is not None and self.partition is not None:
             raise InvalidArgument("partition key", key, "a publication to a named partition has none")
 

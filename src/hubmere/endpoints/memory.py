@@ -25,6 +25,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from hubmere.model.errors import setting_hint
+
 log = logging.getLogger("hubmere.memory")
 
 # Bytes of a connection that are not counted; 20,000 connections can hold 80 MB in this way.
@@ -223,7 +225,8 @@ class MemoryBudget:
             self._watch()
 
     def _refuse_some(self) -> None:
-        why = f"The node's memory budget of {self.limit_bytes} bytes is used up."
+        hint = setting_hint("memory_budget_bytes")
+        why = f"The node's memory budget of {self.limit_bytes} bytes is used up. {hint}"
         order = sorted(self._accounts, key=lambda account: (account.is_stalled, account.held_bytes), reverse=True)
         for account in order:
             if not self.is_tight:

@@ -35,10 +35,11 @@ def test_every_row_has_a_condition_and_an_error_status() -> None:
 
 def test_a_refusal_without_a_row_uses_the_row_of_its_base_class() -> None:
     """Endpoints refine texts, never conditions."""
-    refusal = DeliveryTooLarge(7, 200, 100)
+    refusal = DeliveryTooLarge(7, 200, 100, "This limit is fixed.")
 
     assert row_of(refusal).condition is Condition.LINK_MESSAGE_SIZE_EXCEEDED
     assert "delivery-id:7, size:200 bytes" in refusal.text()
+    assert refusal.text().endswith("currently allowed on the link. This limit is fixed.")
 
 
 @pytest.mark.parametrize("kind", [errors.ServerBusy, errors.PartitionOffline, errors.StorageFull, errors.ShuttingDown])

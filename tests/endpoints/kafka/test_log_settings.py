@@ -48,7 +48,8 @@ def test_max_message_bytes_of_the_topic_applies(client: RawClient) -> None:
     """It applies to every batch after the response."""
     create(client, a_topic_with({"max.message.bytes": "1000"}))
 
-    before = [produce(client, size).error_code for size in (500, 2000)]
+    before = [(answer := produce(client, size)).error_code for size in (500, 2000)]
+    assert "the Kafka setting max.message.bytes of the event hub" in str(answer.error_message)
     alter(client, ("max.message.bytes", _SET, "3000"), name="fresh")
     after = [produce(client, size).error_code for size in (2000, 4000)]
     alter(client, ("max.message.bytes", _RESET, None), name="fresh")

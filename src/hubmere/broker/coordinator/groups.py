@@ -40,6 +40,7 @@ from hubmere.broker.coordinator.membership import (
     SyncRequest,
 )
 from hubmere.broker.coordinator.refusals import (
+    CONSUMER_MAX_SIZE,
     GroupFull,
     GroupNotEmpty,
     GroupUnknown,
@@ -198,7 +199,7 @@ class Groups:
             self._require_capacity()
         else:
             if len(old.members) >= self._config.max_size:
-                raise GroupFull(group_id, self._config.max_size)
+                raise GroupFull(group_id, self._config.max_size, CONSUMER_MAX_SIZE)
             if old.members:
                 upgrade(old, group, now)
             else:

@@ -4,7 +4,7 @@ They are part of the tree of `model.errors`; an endpoint without a row for one o
 Each class carries the data of its case and builds its text here and nowhere else.
 """
 
-from hubmere.model.errors import Refusal
+from hubmere.model.errors import FIXED_LIMIT, Refusal, setting_hint
 
 
 class CoordinationRefused(Refusal):
@@ -117,15 +117,21 @@ class MemberFenced(GroupRefused):
         return f"The instance '{self.instance}' of group '{self.group}' was taken over by another member."
 
 
+# The setting of the largest number of members of a group by the new protocol (KIP-848).
+CONSUMER_MAX_SIZE = "group_consumer_max_size"
+
+
 class GroupFull(GroupRefused):
     """The group has the maximum number of members."""
 
-    def __init__(self, group: str, limit: int) -> None:
+    def __init__(self, group: str, limit: int, setting: str | None = None) -> None:
         super().__init__(group)
         self.limit = limit
+        self.setting = setting  # the setting of the node; None if the limit is fixed
 
     def text(self) -> str:
-        return f"The group '{self.group}' already has {self.limit} members."
+        hint = FIXED_LIMIT if self.setting is None else setting_hint(self.setting)
+        return f"The group '{self.group}' already has {self.limit} members. {hint}"
 
 
 class GroupNotEmpty(GroupRefused):

@@ -28,6 +28,7 @@ from hubmere.model.errors import (
     PublisherRevoked,
     Refusal,
     SequenceOutOfRange,
+    lifting_hint,
 )
 from hubmere.model.monitoring.damage import DamagedRange, DamageKind
 from hubmere.model.names import fold
@@ -166,6 +167,13 @@ class LiveHub:
     def _largest_publication(self) -> int:
         own, limit = self.entity.log_settings.max_message_bytes, self.namespace.limits.publication_bytes
         return limit if own is None else min(own, limit)
+
+    @property
+    def publication_hint(self) -> str:
+        """What changes the largest size of a publication."""
+        if self.publication_bytes < self.namespace.limits.publication_bytes:
+            return "On this node, the Kafka setting max.message.bytes of the event hub changes it."
+        return lifting_hint("publication_bytes")
 
     def log(self, partition: int) -> PartitionLog:
         """The log of an existing partition, opened on first use; raises LogOpening until it is open."""

@@ -77,5 +77,5 @@ class RuntimeInformation:
         bucket = self._buckets.setdefault(hub.namespace.entity.name, FairBucket(limit, now))
         if bucket.missing(hub.entity.uid, 1, now):
             hub.counters.throttled_requests += 1
-            raise ServerBusy(1.0, code=_TOO_MANY_REQUESTS)
+            raise ServerBusy(1.0, code=_TOO_MANY_REQUESTS, limits=("runtime_information_per_second",))
         bucket.spend(hub.entity.uid, 1, now)

@@ -365,7 +365,7 @@ class Manager:
 
     def _require_geo_recovery(self, namespace: Namespace) -> None:
         if not self._book.of(namespace.tier).has_geo_recovery:
-            raise NotInTier("Geo-disaster recovery", namespace.tier)
+            raise NotInTier("Geo-disaster recovery", namespace.tier, "has_geo_recovery")
 
     def pair(
         self, namespace: str, alias: AliasName, partner: str, alternate_name: str, actor: Actor, on_done: OnDone

@@ -15,7 +15,7 @@ from typing import Any
 from hubmere.broker import CoordinationRefused, blob_storage
 from hubmere.broker import refusals as coordination
 from hubmere.model import errors as refusals
-from hubmere.model.errors import Refusal, ServerBusy
+from hubmere.model.errors import Refusal, ServerBusy, setting_hint
 
 XML_TYPE = "application/xml; charset=utf-8"
 JSON_TYPE = "application/json; charset=utf-8"
@@ -77,7 +77,8 @@ class NodeFull(Refusal):
     """All connections are in use; the reserved ones are for health checks and management."""
 
     def text(self) -> str:
-        return "The node has reached its connection limit; only health checks and management are served."
+        full = "The node has reached its connection limit; only health checks and management are served."
+        return f"{full} {setting_hint('max_connections')}"
 
 
 class OutOfMemory(Refusal):

@@ -27,7 +27,7 @@ from hubmere.model.errors.access import (
     UnsupportedToken,
     WrongAdminToken,
 )
-from hubmere.model.errors.base import Refusal
+from hubmere.model.errors.base import FIXED_LIMIT, Refusal, lifting_hint, setting_hint
 from hubmere.model.errors.entities import (
     AliasElsewhere,
     AliasNotFound,
@@ -110,6 +110,7 @@ __all__ = [
     "EpochRequired",
     "EpochTooLow",
     "ExpiredToken",
+    "FIXED_LIMIT",
     "FailedOver",
     "GroupNotFound",
     "HubDamaged",
@@ -162,4 +163,6 @@ __all__ = [
     "UndecodableMessage",
     "UnsupportedToken",
     "WrongAdminToken",
+    "lifting_hint",
+    "setting_hint",
 ]

@@ -1,6 +1,6 @@
 """Refusals about entities: missing, existing, in conflict, disabled, or beyond a limit (and which setting lifts it)."""
 
-from hubmere.model.errors.base import Refusal
+from hubmere.model.errors.base import FIXED_LIMIT, Refusal, lifting_hint
 
 
 class NotFound(Refusal):
@@ -106,23 +106,17 @@ class AliasElsewhere(Refusal):
         )
 
 
-def lifting_hint(setting: str) -> str:
-    """How to lift a limit: the part of a refusal's text that is ours and not the service's."""
-    return f"On this node, the setting limits.{setting} changes it, and --as unlimited lifts all limits."
-
-
 class NotInTier(Refusal):
     """The tier does not have the feature."""
 
-    def __init__(self, feature: str, tier: str) -> None:
-        super().__init__(feature, tier)
+    def __init__(self, feature: str, tier: str, setting: str) -> None:
+        super().__init__(feature, tier, setting)
         self.feature = feature
         self.tier = tier
+        self.setting = setting  # the field of `Limits` that adds it
 
     def text(self) -> str:
-        return (
-            f"{self.feature} is not available in the {self.tier} tier. On this node, the setting 'as' chooses the tier."
-        )
+        return f"{self.feature} is not available in the {self.tier} tier. {lifting_hint(self.setting)}"
 
 
 class EntityDisabled(Refusal):
@@ -147,5 +141,5 @@ class LimitReached(Refusal):
         self.setting = setting  # the field of `Limits` that sets it; None if it is fixed
 
     def text(self) -> str:
-        hint = "" if self.setting is None else f" {lifting_hint(self.setting)}"
-        return f"The maximum number of {self.what} ({self.limit}) has been reached.{hint}"
+        hint = FIXED_LIMIT if self.setting is None else lifting_hint(self.setting)
+        return f"The maximum number of {self.what} ({self.limit}) has been reached. {hint}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hubmere.model.errors.base import Refusal
+from hubmere.model.errors.base import Refusal, lifting_hint
 
 
 class ReceiverLimit(Refusal):
@@ -16,7 +16,8 @@ class ReceiverLimit(Refusal):
     def text(self) -> str:
         return (
             "Exceeded the maximum number of allowed receivers per partition in a consumer group which is "
-            f"{self.limit}. List of connected receivers - {', '.join(self.names)}."
+            f"{self.limit}. List of connected receivers - {', '.join(self.names)}. "
+            f"{lifting_hint('readers_per_partition')}"
         )
 
 

@@ -1,7 +1,9 @@
 """Refusals of requests: invalid values, too large, too much, or not decodable."""
 
-from hubmere.model.errors.base import Refusal
+from hubmere.model.errors.base import Refusal, lifting_hint
 
+# The limits that throughput units set for publications, as fields of `Limits`.
+_INGRESS = ("ingress_bytes_per_unit", "ingress_events_per_unit")
 # Longest part of a caller's text that an error repeats: enough to recognise it, too little to flood a log.
 _SHOWN_CHARACTERS = 80
 
@@ -67,32 +69,34 @@ class NotSupported(Refusal):
 
 
 class PublicationTooLarge(Refusal):
-    """A publication is larger than the tier allows."""
+    """A publication is larger than the tier, the event hub or the endpoint allows; `hint` says what changes that."""
 
-    def __init__(self, size_bytes: int, limit_bytes: int) -> None:
-        super().__init__(size_bytes, limit_bytes)
+    def __init__(self, size_bytes: int, limit_bytes: int, hint: str) -> None:
+        super().__init__(size_bytes, limit_bytes, hint)
         self.size_bytes = size_bytes
         self.limit_bytes = limit_bytes
+        self.hint = hint
 
     def text(self) -> str:
         return (
             f"The received message (size:{self.size_bytes} bytes) exceeds the limit ({self.limit_bytes} bytes) "
-            "currently allowed."
+            f"currently allowed. {self.hint}"
         )
 
 
 class ServerBusy(Refusal):
     """The namespace is over its throughput units; the client should retry later."""
 
-    def __init__(self, retry_after_s: float, *, code: int = 50002) -> None:
+    def __init__(self, retry_after_s: float, *, code: int = 50002, limits: tuple[str, ...] = _INGRESS) -> None:
         super().__init__(retry_after_s, code)
         self.retry_after_s = retry_after_s
         self.code = code
+        self.limits = limits  # the fields of `Limits` that set the rate
 
     def text(self) -> str:
         return (
             f"The request was terminated because the entity is being throttled. Error code : {self.code}. "
-            "Please wait 4 seconds and try again."
+            f"Please wait 4 seconds and try again. {lifting_hint(*self.limits)}"
         )
 
 
@@ -106,7 +110,7 @@ class ThrottledTooLong(ServerBusy):
     def text(self) -> str:
         return (
             f"The namespace is over its throughput units: publishing is delayed by {self.retry_after_s:.1f} s, "
-            f"which is longer than the request may take ({self.max_delay_s:.1f} s)."
+            f"which is longer than the request may take ({self.max_delay_s:.1f} s). {lifting_hint(*self.limits)}"
         )
 
 

@@ -14,12 +14,23 @@ def check_limit(what: str, existing: int, limit: int | None, setting: str | None
         raise LimitReached(what, limit, setting)
 
 
-def check_range(name: str, value: int, lowest: int, highest: int | None, setting: str | None = None) -> int:
-    """The value if it is in the range; a refusal names the field of `Limits` that sets the end of the range."""
+def check_range(
+    name: str,
+    value: int,
+    lowest: int,
+    highest: int | None,
+    highest_setting: str | None = None,
+    lowest_setting: str | None = None,
+) -> int:
+    """The value if it is in the range; a refusal names the field of `Limits` that sets the end that was passed.
+
+    No tier allows less than 1, so no setting is named for that.
+    """
     if value >= lowest and (highest is None or value <= highest):
         return value
     allowed = f"at least {lowest}" if highest is None else f"between {lowest} and {highest}"
-    if setting is not None and highest is not None and value > highest:
+    setting = highest_setting if value >= lowest else lowest_setting if value > 0 else None
+    if setting is not None:
         allowed += f"; the setting limits.{setting} changes it, and --as unlimited lifts all limits"
     raise InvalidArgument(name, value, allowed)
 

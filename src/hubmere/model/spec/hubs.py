@@ -82,7 +82,8 @@ def new_hub(
     check_limit("event hubs in the namespace", len(existing), limits.hubs(namespace.capacity), per_hubs)
     count = DEFAULT_PARTITION_COUNT if spec.partition_count is None else spec.partition_count
     most = limits.partitions_per_hub
-    check_range("partition count", count, limits.least_partitions_per_hub, most, "partitions_per_hub")
+    least = limits.least_partitions_per_hub
+    check_range("partition count", count, least, most, "partitions_per_hub", "least_partitions_per_hub")
     _check_all_partitions(namespace, sum(hub.partition_count for hub in existing) + count, limits)
     hub = Hub(
         namespace=namespace.name,
@@ -148,7 +149,7 @@ def _check_all_partitions(namespace: Namespace, total: int, limits: Limits) -> N
 
 def _check_retention(spec: HubSpec, policy: CleanupPolicy, limits: Limits, tier: Tier) -> Retention:
     if policy is not CleanupPolicy.DELETE and not limits.has_compaction:
-        raise NotInTier("Compaction", tier)
+        raise NotInTier("Compaction", tier, "has_compaction")
     defaults = Retention()
     tombstone_hours = defaults.tombstone_hours if spec.tombstone_hours is None else spec.tombstone_hours
     return Retention(
@@ -167,8 +168,10 @@ def _update_log_settings(present: LogSettings, wanted: LogSettings | None, limit
 
 
 def _check_log_settings(wanted: LogSettings, limits: Limits) -> LogSettings:
+    largest = wanted.max_message_bytes
+    if largest is not None:
+        check_range("largest message in bytes", largest, 0, limits.publication_bytes, "publication_bytes")
     for name, value, lowest, highest in (
-        ("largest message in bytes", wanted.max_message_bytes, 0, limits.publication_bytes),
         ("retention in bytes", wanted.retention_bytes, 0, None),
         ("segment size in bytes", wanted.segment_bytes, SEGMENT_BYTES.start, SEGMENT_BYTES[-1]),
         ("segment age in milliseconds", wanted.segment_ms, LEAST_SEGMENT_MS, None),
@@ -195,7 +198,7 @@ def _check_capture(
     if capture is None or not (capture.enabled or capture.cold_reads):
         return capture
     if not limits.has_capture:
-        raise NotInTier("Capture", tier)
+        raise NotInTier("Capture", tier, "has_capture")
     _check_cold_reads(capture, policy)
     check_range("capture interval in seconds", capture.interval_s, CAPTURE_INTERVAL_S.start, CAPTURE_INTERVAL_S[-1])
     check_range("capture size in bytes", capture.size_limit_bytes, CAPTURE_SIZE_BYTES.start, CAPTURE_SIZE_BYTES[-1])

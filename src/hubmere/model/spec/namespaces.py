@@ -67,7 +67,7 @@ def _apply_spec(namespace: Namespace, spec: NamespaceSpec, limits: Limits) -> Na
     if len(spec.tags) > MAX_TAGS:
         raise InvalidArgument("number of tags", len(spec.tags), f"at most {MAX_TAGS}")
     if spec.kafka_enabled and not limits.has_kafka:
-        raise NotInTier("Kafka", namespace.tier)
+        raise NotInTier("Kafka", namespace.tier, "has_kafka")
     return replace(
         namespace,
         capacity=capacity,
@@ -89,7 +89,8 @@ def _apply_spec(namespace: Namespace, spec: NamespaceSpec, limits: Limits) -> Na
 
 def _check_capacity(capacity: int, limits: Limits) -> int:
     if limits.unit_steps and capacity not in limits.unit_steps:
-        raise InvalidArgument("capacity", capacity, f"one of {', '.join(map(str, limits.unit_steps))}")
+        steps = ", ".join(map(str, limits.unit_steps))
+        raise InvalidArgument("capacity", capacity, f"one of {steps}; --as unlimited lifts all limits")
     return check_range("capacity", capacity, 1, limits.units, "units")
 
 
@@ -100,7 +101,7 @@ def _check_maximum_units(spec: NamespaceSpec, capacity: int, limits: Limits, tie
             raise InvalidArgument("maximum of throughput units", maximum, "0 while auto-inflate is off")
         return 0
     if not limits.has_auto_inflate:
-        raise NotInTier("Auto-inflate", tier)
+        raise NotInTier("Auto-inflate", tier, "has_auto_inflate")
     return check_range("maximum of throughput units", maximum, capacity, limits.units, "units")
 
 
@@ -115,7 +116,7 @@ def with_network_rules(namespace: Namespace, rules: NetworkRuleSet, limits: Limi
     """A namespace with its network rules replaced."""
     has_rules = bool(rules.ip_masks or rules.virtual_networks)
     if has_rules and not limits.has_network_rules:
-        raise NotInTier("The IP firewall", namespace.tier)
+        raise NotInTier("The IP firewall", namespace.tier, "has_network_rules")
     check_count("IP rules", len(rules.ip_masks), limits.ip_rules, "ip_rules")
     check_count("virtual network rules", len(rules.virtual_networks), limits.network_rules, "network_rules")
     for mask in rules.ip_masks:

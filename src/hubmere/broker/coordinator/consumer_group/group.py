@@ -48,6 +48,7 @@ from hubmere.broker.coordinator.consumer_group.shared_targets import AdmittedBea
 from hubmere.broker.coordinator.consumer_group.validation import require_valid
 from hubmere.broker.coordinator.membership import GroupState, GroupType, JoinReply, JoinRequest, SyncReply, SyncRequest
 from hubmere.broker.coordinator.refusals import (
+    CONSUMER_MAX_SIZE,
     CoordinatorUnavailable,
     FencedMemberEpoch,
     GroupFull,
@@ -148,7 +149,7 @@ class ConsumerGroup:
         """Refuse a newcomer to a full group."""
         is_newcomer = member_id not in self.members and self.static_member(instance_id) is None
         if is_newcomer and len(self.members) >= self.config.max_size:
-            raise GroupFull(self.group_id, self.config.max_size)
+            raise GroupFull(self.group_id, self.config.max_size, CONSUMER_MAX_SIZE)
 
     # --- finding and admitting members ---
 

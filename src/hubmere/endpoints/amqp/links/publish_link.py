@@ -15,7 +15,7 @@ from hubmere.endpoints.amqp.errors import RecentlyBusy, entity_name, rejection, 
 from hubmere.endpoints.amqp.links.idempotence import OldSequence, ProducerKey, Producers, ProducerTerms
 from hubmere.endpoints.amqp.links.link_handler import HubLink, LinkHost
 from hubmere.model.entity import Rights
-from hubmere.model.errors import InvalidArgument, PartitionOffline, PublicationTooLarge, Refusal
+from hubmere.model.errors import FIXED_LIMIT, InvalidArgument, PartitionOffline, PublicationTooLarge, Refusal
 from hubmere.model.receipt import Receipt
 from hubmere.translate import BATCH_FORMAT, Publication, keyed_messages, publication_from_amqp
 from hubmere.wire.amqp import Link
@@ -140,7 +140,11 @@ class PublishLink(HubLink):
         """Reject a delivery that is too large; the link stays attached."""
         if not delivery.settled:
             limit_bytes = self._link.max_message_size
-            refusal = DeliveryTooLarge(delivery.delivery_id, delivery.size_bytes, limit_bytes)
+            publisher = self._publisher
+            # A lower limit than the hub's is that of the endpoint.
+            is_own = publisher is not None and publisher.limit_bytes <= limit_bytes
+            hint = publisher.limit_hint if publisher is not None and is_own else FIXED_LIMIT
+            refusal = DeliveryTooLarge(delivery.delivery_id, delivery.size_bytes, limit_bytes, hint)
             self._refuse((delivery.delivery_id, delivery.delivery_id), refusal)
 
     def on_detached(self) -> None:
@@ -322,15 +326,15 @@ class PublishLink(HubLink):
 class DeliveryTooLarge(PublicationTooLarge):
     """A delivery is larger than its link allows."""
 
-    def __init__(self, delivery_id: int, size_bytes: int, limit_bytes: int) -> None:
-        super().__init__(size_bytes, limit_bytes)
+    def __init__(self, delivery_id: int, size_bytes: int, limit_bytes: int, hint: str) -> None:
+        super().__init__(size_bytes, limit_bytes, hint)
         self.delivery_id = delivery_id
 
     def text(self) -> str:
-        """The text of the service (reference: AMQP 4.2)."""
+        """The text of the service (reference: AMQP 4.2), and the hint."""
         return (
             f"The received message (delivery-id:{self.delivery_id}, size:{self.size_bytes} bytes) exceeds the limit "
-            f"({self.limit_bytes} bytes) currently allowed on the link."
+            f"({self.limit_bytes} bytes) currently allowed on the link. {self.hint}"
         )
 
 

@@ -46,7 +46,7 @@ from hubmere.endpoints.http.publish.request_head import (
     parse_timeout_s,
 )
 from hubmere.endpoints.http.publish.timeouts import OnDone, Timeouts
-from hubmere.model.errors import PublicationTooLarge, Refusal
+from hubmere.model.errors import PublicationTooLarge, Refusal, setting_hint
 from hubmere.translate import HttpEvent, message_from_http, publication_from_http
 
 # Set on the scope of a request that the hub's counters include.
@@ -222,7 +222,7 @@ class PublishHandler:
         context = self._context
         length = content_length(dict(scope["headers"]))
         limit_bytes = min(head.publisher.limit_bytes, context.body_limit_bytes)
-        return await read_body(receive, length, limit_bytes, context.memory, PublicationTooLarge)
+        return await read_body(receive, length, limit_bytes, context.memory, partial(_too_large, head.publisher))
 
     def _submit(self, scope: Scope, head: CachedRequestHead, body: bytes, on_done: OnDone) -> None:
         """Hand the events of a request to the broker, alone or together with those of other requests."""
@@ -256,6 +256,12 @@ class PublishHandler:
             )
         except Refusal as refusal:
             finish(refusal)
+
+
+def _too_large(publisher: Publisher, size_bytes: int, limit_bytes: int) -> PublicationTooLarge:
+    """The refusal of a body; the limit is the hub's, unless that of the endpoint is lower."""
+    hint = publisher.limit_hint if publisher.limit_bytes <= limit_bytes else setting_hint("http_body_bytes")
+    return PublicationTooLarge(size_bytes, limit_bytes, hint)
 
 
 async def send_created(_scope: Scope, _receive: Receive, send: Send) -> None:
