@@ -8,6 +8,7 @@ import pytest
 import typer.main
 
 from hubmere.cli.entry import plain_flags
+from hubmere.cli.exit_codes import Exit
 from hubmere.cli.main import app
 from hubmere.settings import SETTINGS, Setting
 
@@ -74,6 +75,29 @@ Node.run_until = run_until
 sys.argv = ["hubmere", "up", "--memory", *(f"--{name}-port=0" for name in "amqp amqps kafka kafkas http https".split())]
 main()
 """
+
+
+# Ctrl-C while the command line is being loaded.
+INTERRUPTED = """
+import sys
+from hubmere.cli.entry import main
+
+class Interrupt:
+    def find_spec(self, name, path, target=None):
+        if name == "hubmere.cli.main":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupt())
+sys.argv = ["hubmere", "status"]
+main()
+"""
+
+
+def test_ctrl_c_while_the_program_is_loaded_prints_no_traceback() -> None:
+    """Loading takes a noticeable time, and an impatient user presses Ctrl-C then."""
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False, timeout=100)
+
+    assert (done.returncode, done.stderr) == (Exit.INTERRUPTED, "")
 
 
 def test_garbage_is_collected_once_the_node_is_ready() -> None:

@@ -4,13 +4,16 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
 from commands.runner import Run, at, hubmere, piped, started
+from hubmere.cli.commands.events.incoming import Incoming
 from hubmere.cli.exit_codes import Exit
 from hubmere.testing import Node
 
@@ -155,6 +158,32 @@ def test_lines_of_a_slow_pipe_are_sent_as_they_arrive(node: Node, hub: str) -> N
 
     assert seen == [b"one\n", b"two\n"]
     assert (sender.returncode, reader.returncode) == (Exit.OK, Exit.OK)
+
+
+def test_ctrl_c_before_the_last_stored_event_is_an_error(node: Node, hub: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script that keeps the output must know that it is not complete."""
+    at(node, "send", hub, "one")
+
+    def present(incoming: Incoming) -> Iterator[dict[str, Any]]:
+        yield next(iter(kept(incoming)))
+        raise KeyboardInterrupt
+
+    kept = Incoming.present
+    monkeypatch.setattr(Incoming, "present", present)
+    shown = at(node, "tail", hub, "-o", "body")
+
+    assert (shown.code, shown.out) == (Exit.INTERRUPTED, "one\n")
+
+
+def test_a_line_that_is_too_large_ends_the_command(node: Node, hub: str) -> None:
+    """The lines before it are stored, and their number is named."""
+    data = b"fine\n" + b"x" * 2_000_000 + b"\nnever\n"
+
+    code, _, err = piped(node, data, "send", hub, "--lines", "--partition-id", "0")
+
+    assert code == Exit.FAILED
+    assert "limits.publication_bytes" in err
+    assert err.endswith("hubmere: 1 event was acknowledged before\n")
 
 
 def test_send_waits_for_a_throttled_node(tmp_path: Path) -> None:

@@ -127,6 +127,8 @@ def test_key_becomes_a_token_for_the_hub_of_the_connection_string() -> None:
         ({"url": "https://a:1"}, "--url needs --token"),
         ({"url": "a:1", "token": "t"}, "--url a:1 is not a URL"),
         ({"url": "https://user@a:1", "token": "t"}, "is not a URL"),
+        ({"url": "https://a:99999", "token": "t"}, "--url https://a:99999: expected a port from 0 to 65535"),
+        ({"url": "https://a:http", "token": "t"}, "expected a port from 0 to 65535"),
         ({"connection_string": "nonsense"}, "connection string"),
         ({"connection_string": "Endpoint=sb://h/"}, "neither a rule with its key nor a signature"),
     ],

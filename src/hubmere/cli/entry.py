@@ -26,6 +26,11 @@ def main() -> NoReturn:
     flags = plain_flags(sys.argv[2:]) if sys.argv[1:2] == [_UP] else None
     if flags is not None:
         end_with_code(lambda: _up(flags))
+    end_with_code(_command_line)
+
+
+def _command_line() -> None:
+    """Load and run the command line; Ctrl-C may come while it is being loaded."""
     from hubmere.cli.main import main as command_line
 
     command_line()

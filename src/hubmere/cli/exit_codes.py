@@ -25,6 +25,7 @@ class Exit(IntEnum):
     FOLDER_IN_USE = 3
     PORT_IN_USE = 4
     DAMAGED = 5
+    INTERRUPTED = 130  # 128 and the number of SIGINT, as in every shell
 
 
 MEANINGS: dict[Exit, str] = {
@@ -34,6 +35,7 @@ MEANINGS: dict[Exit, str] = {
     Exit.FOLDER_IN_USE: "Another node uses the data folder; its process id is named.",
     Exit.PORT_IN_USE: "A port cannot be opened: another process uses it, or permission is missing.",
     Exit.DAMAGED: "`hubmere doctor` found damage that is not repaired, or a catalog is missing or damaged.",
+    Exit.INTERRUPTED: "Ctrl-C (SIGINT) ended the command before it was complete.",
 }
 
 
@@ -54,6 +56,8 @@ def end_with_code(command: Callable[[], object]) -> NoReturn:
         fail(Exit.USAGE, *(f"bad setting {problem}" for problem in bad.problems))
     except CommandFailed as failed:
         fail(failed.code, *failed.lines)
+    except KeyboardInterrupt:
+        sys.exit(Exit.INTERRUPTED)
     except Exception as error:  # the top of the program: an unexpected error is printed without a traceback
         if _wants_traceback():
             raise

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from hubmere.capture.java import CannotRun, find_java
-from hubmere.cli.cluster.free_ports import free_ports
+from hubmere.cli.cluster.free_ports import free_ports, is_free
 
 # The variable that names the folder of the jars, and the folder that `make kafka-jars` uses.
 JARS_VARIABLE: Final = "HUBMERE_KAFKA_JARS"
@@ -33,6 +33,10 @@ class BrokersFailed(Exception):
     """The brokers cannot be started; says why."""
 
 
+class WrongSetup(BrokersFailed):
+    """Something that the brokers need is missing, or does not fit the options; nothing was started."""
+
+
 def find_jars() -> Path:
     """The folder with the jars of Apache Kafka 4."""
     given = os.environ.get(JARS_VARIABLE)
@@ -40,7 +44,7 @@ def find_jars() -> Path:
     for folder in folders:
         if any(folder.glob("kafka-server-*.jar")) or any(folder.glob("kafka_2*.jar")):
             return folder
-    raise BrokersFailed(f"no jars of Apache Kafka in {folders[0]}: run `make kafka-jars`, or set {JARS_VARIABLE}")
+    raise WrongSetup(f"no jars of Apache Kafka in {folders[0]}: run `make kafka-jars`, or set {JARS_VARIABLE}")
 
 
 @dataclass(slots=True)
@@ -86,9 +90,9 @@ class LocalBrokers:
 
     def start(self) -> None:
         """Write the configurations, format new data folders, start all brokers, and wait until they answer."""
-        jars, java = find_jars(), _java()
+        jars, java = find_programs()
         self.folder.mkdir(parents=True, exist_ok=True)
-        ports = self._ports()
+        ports = self.choose_ports()
         voters = ",".join(f"{number + 1}@127.0.0.1:{ports[number][1]}" for number in range(self.count))
         for number, (port, ruling) in enumerate(ports):
             home = self.folder / f"broker-{number + 1}"
@@ -103,14 +107,16 @@ class LocalBrokers:
         for broker in self.brokers:
             _await(broker)
 
-    def _ports(self) -> list[tuple[int, int]]:
-        """The ports of the last start in this folder, or free ones: the quorum is configured by addresses."""
+    def choose_ports(self) -> list[tuple[int, int]]:
+        """The ports of each broker: those of the last start in this folder if they are free, else others.
+
+        The quorum is configured by addresses, in files that each start writes.
+        """
         kept = self.folder / "ports"
-        if kept.exists():
-            numbers = [int(number) for number in kept.read_text(encoding="utf-8").split()]
-            if len(numbers) != 2 * self.count:
-                raise BrokersFailed(f"{self.folder} holds a cluster of {len(numbers) // 2} brokers, not {self.count}")
-        else:
+        numbers = [int(number) for number in kept.read_text(encoding="utf-8").split()] if kept.exists() else []
+        if numbers and len(numbers) != 2 * self.count:
+            raise WrongSetup(f"{self.folder} holds a cluster of {len(numbers) // 2} brokers, not {self.count}")
+        if not numbers or not all(map(is_free, numbers)):
             numbers = free_ports(2 * self.count)
             kept.write_text(" ".join(map(str, numbers)), encoding="utf-8")
         return list(zip(numbers[::2], numbers[1::2], strict=True))
@@ -180,7 +186,8 @@ class LocalBrokers:
 
     def start_broker(self, broker: LocalBroker) -> None:
         """Start one broker, also one that was killed; does not wait for it."""
-        command = _command(_java(), find_jars(), "kafka.Kafka", broker.config)
+        jars, java = find_programs()
+        command = _command(java, jars, "kafka.Kafka", broker.config)
         with broker.log.open("ab") as output:
             broker.process = subprocess.Popen(  # noqa: S603  our own command line
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=broker.folder
@@ -200,11 +207,12 @@ class LocalBrokers:
                 process.wait()
 
 
-def _java() -> str:
+def find_programs() -> tuple[Path, str]:
+    """The folder with the jars of Apache Kafka, and the Java program; raises WrongSetup if one is missing."""
     try:
-        return find_java(None, os.environ)
+        return find_jars(), find_java(None, os.environ)
     except CannotRun as missing:
-        raise BrokersFailed(str(missing)) from None
+        raise WrongSetup(str(missing)) from None
 
 
 def _command(java: str, jars: Path, main: str, *arguments: object) -> list[str]:

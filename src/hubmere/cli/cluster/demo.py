@@ -8,7 +8,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,9 +17,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from hubmere.cli.cluster.balancer import Balancer, Health
-from hubmere.cli.cluster.brokers import BrokersFailed, LocalBrokers
-from hubmere.cli.cluster.free_ports import free_ports
+from hubmere.cli.cluster.brokers import BrokersFailed, LocalBrokers, WrongSetup, find_programs
+from hubmere.cli.cluster.free_ports import free_ports, is_free
 from hubmere.cli.exit_codes import CommandFailed, Exit
+from hubmere.store.files import acquire_lock
 
 _SERVICES: Final = ("amqp", "amqps", "kafka", "kafkas", "http", "https")
 _START_SECONDS: Final = 180.0
@@ -47,28 +47,49 @@ class _Gateway:
     log: Path
 
 
+class _Stopped(Exception):
+    """The demo was stopped before all of it had started."""
+
+
 def run(plan: Plan) -> None:
     """Run the demo until it is stopped; raises CommandFailed when something does not start."""
     # Also while brokers start: whatever runs already is ended.
     signal.signal(signal.SIGTERM, _on_term)
-    with suppress(KeyboardInterrupt), ExitStack() as stack:
-        folder = plan.data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hubmere-cluster-")))
-        brokers = LocalBrokers(folder / "kafka", plan.brokers)
-        stack.callback(brokers.stop)
+    if plan.ready_file is not None:
+        # Of an earlier run: nobody must take it for this one.
+        plan.ready_file.unlink(missing_ok=True)
+    with suppress(KeyboardInterrupt, _Stopped), ExitStack() as stack:
         try:
+            find_programs()
+            folder = _lock_folder(plan, stack)
+            brokers = LocalBrokers(folder / "kafka", plan.brokers)
+            stack.callback(brokers.stop)
             _say(f"starting {plan.brokers} Kafka broker(s)")
             brokers.start()
         except BrokersFailed as failed:
-            raise CommandFailed(Exit.FAILED, str(failed)) from failed
+            code = Exit.USAGE if isinstance(failed, WrongSetup) else Exit.FAILED
+            raise CommandFailed(code, str(failed)) from failed
         ports = _shared_ports(folder)
-        gateways = [_start_gateway(plan, folder, number, brokers, ports) for number in range(plan.gateways)]
+        gateways: list[_Gateway] = []
         stack.callback(_stop_all, gateways)
+        gateways.extend(_start_gateway(plan, folder, number, brokers, ports) for number in range(plan.gateways))
         # Everything is ended once, however often somebody asks.
         stack.callback(signal.signal, signal.SIGTERM, signal.SIG_IGN)
         asyncio.run(_serve(plan, folder, brokers, gateways, ports))
 
 
+def _lock_folder(plan: Plan, stack: ExitStack) -> Path:
+    """The folder of all files; raises FolderInUse if another demo uses it."""
+    if plan.data is None:
+        return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hubmere-cluster-")))
+    plan.data.mkdir(parents=True, exist_ok=True)
+    stack.callback(acquire_lock(plan.data).release)
+    return plan.data
+
+
 def _on_term(*_: object) -> None:
+    # Once: the next one must not interrupt what ends the brokers.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
@@ -77,19 +98,11 @@ def _shared_ports(folder: Path) -> dict[str, int]:
     kept = folder / "ports.json"
     if kept.exists():
         known: dict[str, int] = json.loads(kept.read_text(encoding="utf-8"))
-        if all(map(_is_free, known.values())):
+        if all(map(is_free, known.values())):
             return known
     ports = dict(zip(_SERVICES, free_ports(len(_SERVICES)), strict=True))
     kept.write_text(json.dumps(ports), encoding="utf-8")
     return ports
-
-
-def _is_free(port: int) -> bool:
-    try:
-        socket.create_server(("127.0.0.1", port)).close()
-    except OSError:
-        return False
-    return True
 
 
 def _start_gateway(plan: Plan, folder: Path, number: int, brokers: LocalBrokers, ports: dict[str, int]) -> _Gateway:
@@ -171,11 +184,13 @@ def _keep_ca(folder: Path, ready: dict[str, Any]) -> str | None:
 
 
 async def _await_ready(gateway: _Gateway, stopping: asyncio.Event) -> dict[str, Any]:
-    """The content of a gateway's ready file, once the gateway has written it."""
+    """The content of a gateway's ready file, once the gateway has written it; raises _Stopped if nobody waits."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _START_SECONDS
     while not gateway.ready_file.exists():
-        if gateway.process.poll() is not None or loop.time() > deadline or stopping.is_set():
+        if stopping.is_set():
+            raise _Stopped
+        if gateway.process.poll() is not None or loop.time() > deadline:
             tail = gateway.log.read_bytes()[-_LOG_TAIL:].decode("utf-8", "replace")
             raise CommandFailed(Exit.FAILED, f"a gateway did not start:\n{tail}")
         await asyncio.sleep(_POLL_S)

@@ -37,6 +37,15 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
+def is_free(port: int) -> bool:
+    """Whether nothing listens on a port of loopback."""
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
+
+
 def _range() -> tuple[int, int]:
     """The first port, and the one after the last, of a range from which the system chooses none itself."""
     try:

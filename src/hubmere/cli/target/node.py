@@ -188,6 +188,10 @@ def _check_url(url: str) -> str:
     scheme, colon, rest = url.rstrip("/").partition("://")
     if not colon or scheme.lower() not in ("http", "https") or not rest or "/" in rest or "@" in rest:
         raise CommandFailed(Exit.USAGE, f"--url {url} is not a URL such as https://events.example.org:5301")
+    try:
+        urlsplit(url).port  # noqa: B018 - parsed by being read
+    except ValueError:
+        raise CommandFailed(Exit.USAGE, f"--url {url}: expected a port from 0 to 65535") from None
     return f"{scheme.lower()}://{rest}"
 
 

@@ -87,7 +87,8 @@ def _send(given: dict[str, Any]) -> None:
         try:
             sender.send(_with_properties(portions, pairs(given["properties"] or ())))
         except CommandFailed as failed:
-            note = f"{sender.acknowledged} events were acknowledged before"
+            done = sender.acknowledged
+            note = "1 event was acknowledged before" if done == 1 else f"{done} events were acknowledged before"
             raise CommandFailed(failed.code, *failed.lines, *((note,) if sender.acknowledged else ())) from None
     typer.echo(f"sent {sender.acknowledged} event{'' if sender.acknowledged == 1 else 's'} to {client.hub}", err=True)
 

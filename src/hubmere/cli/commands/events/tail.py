@@ -3,7 +3,7 @@
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from itertools import chain, islice
@@ -44,8 +44,8 @@ def _tail(given: dict[str, Any]) -> None:
     client = hub_of(given, take_node(given))
     position, is_following = _start(given)
     write, is_wanted = _writer(given), _filter(given)
-    # Ctrl-C is the normal end.
-    with closing(client), suppress(KeyboardInterrupt):
+    # Ctrl-C is the normal end of following; otherwise, events are missing, and scripts must see that.
+    with closing(client), suppress(KeyboardInterrupt) if is_following else nullcontext():
         partitions = [given["partition"]] if given["partition"] is not None else client.partition_ids()
         incoming = Incoming(client, given["group"], partitions, position)
         events: Iterator[Json] = chain(incoming.present(), incoming.coming() if is_following else ())
