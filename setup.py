@@ -1,12 +1,12 @@
 """Compiles the inner loops where a compiler is available; everything else is in pyproject.toml.
 
 mypyc compiles the modules of `hubmere.records.kernels` into one library, so that calls between them stay direct. Cython
-compiles six twins: of the Spark source's decoder and the sink's encoder (`hubmere.pipeline._decode` and `_encode`), of
-the check of produced records (`hubmere.records._validate`), of the walk of recovery (`hubmere.records._walk`), of the
-splitting of batch messages (`hubmere.records._split`) and of the reader of captured files
-(`hubmere.capture.cold._rebuild`). Without the compilers the package installs and runs interpreted. HUBMERE_PURE=1
-leaves the compiled forms out on purpose; HUBMERE_BUILD=node leaves out those for Spark alone, and HUBMERE_BUILD=spark
-everything else.
+compiles seven twins: of the Spark source's decoder and the sink's encoder (`hubmere.pipeline._decode` and `_encode`),
+of the check of produced records (`hubmere.records._validate`), of the joining of batches (`hubmere.records._join`), of
+the walk of recovery (`hubmere.records._walk`), of the splitting of batch messages (`hubmere.records._split`) and of the
+reader of captured files (`hubmere.capture.cold._rebuild`). Without the compilers the package installs and runs
+interpreted. HUBMERE_PURE=1 leaves the compiled forms out on purpose; HUBMERE_BUILD=node leaves out those for Spark
+alone, and HUBMERE_BUILD=spark everything else.
 """
 
 import os
@@ -23,6 +23,7 @@ TWINS = {
         "hubmere.records._validate",
         "hubmere.records._walk",
         "hubmere.records._split",
+        "hubmere.records._join",
         "hubmere.capture.cold._rebuild",
     ],
     "spark": ["hubmere.pipeline._decode", "hubmere.pipeline._encode"],

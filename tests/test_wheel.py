@@ -66,6 +66,7 @@ def test_wheel_has_the_compiled_kernels(installed: Path, tmp_path: Path) -> None
         "hubmere.records._validate",
         "hubmere.records._walk",
         "hubmere.records._split",
+        "hubmere.records._join",
         "hubmere.capture.cold._rebuild",
         "hubmere.pipeline._decode",
         "hubmere.pipeline._encode",

@@ -8,12 +8,12 @@ from hubmere.cluster.engine.joining import (
     MAX_JOINED_BYTES,
     can_join,
     check_own_run,
-    join_batches,
     join_run,
     may_number,
     unseal,
 )
 from hubmere.records.header import UNSEALED, read_header, seal, write_header
+from hubmere.records.join import join_batches
 from hubmere.records.records import Record, decode_records, encode_batch
 from hubmere.store.engine import LogConfig
 
@@ -42,7 +42,7 @@ def an_unsealed_batch(records: list[Record], **more: int) -> bytearray:
 def test_joined_batch_has_the_records_of_all(groups: list[list[Record]]) -> None:
     """Every event keeps its key, body, headers and time, and they stay in order."""
     batches = [an_unsealed_batch(group) for group in groups]
-    joined, header = join_batches(batches, [read_header(batch) for batch in batches])
+    joined, header = join_batches(batches)
     assert header == read_header(joined)
     seal(joined)
 

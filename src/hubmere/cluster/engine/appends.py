@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
-from hubmere.cluster.engine.joining import MAX_JOINED_BYTES, can_join, join_batches
+from hubmere.cluster.engine.joining import MAX_JOINED_BYTES, can_join
 from hubmere.cluster.engine.pending import AppendPosition, PendingAppend, ProducerNumbers
 from hubmere.cluster.engine.refusals import BAD_BATCH, LOST_NUMBERS, UNKNOWN_FATE, busy, refusal_of
 from hubmere.cluster.upstream.connection import BrokerConnection
@@ -33,6 +33,7 @@ from hubmere.cluster.upstream.upstream import MOVED
 from hubmere.model.errors import ClusterOutcomeUnknown, HubDamaged, Refusal, ShuttingDown
 from hubmere.model.receipt import Receipt
 from hubmere.records.header import PRODUCER_SEQUENCE_MASK, UNSEALED, BatchHeader, seal, write_header
+from hubmere.records.join import join_batches
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.produce import (
     PRODUCE,
@@ -309,7 +310,7 @@ class PartitionAppends:
             joined.append(self._waiting.popleft())
         if len(joined) == 1:
             return
-        append.batch, append.header = join_batches([each.batch for each in joined], [each.header for each in joined])
+        append.batch, append.header = join_batches([each.batch for each in joined])
         append.receipts = [receipt for each in joined for receipt in each.receipts]
         append.size_bytes = sum(each.size_bytes for each in joined)
         append.publications = sum(each.publications for each in joined)

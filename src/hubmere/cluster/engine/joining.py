@@ -1,8 +1,7 @@
-"""Joins waiting batches of a gateway into one: a broker accepts one batch per partition and request.
+"""Which batches of a gateway are joined into one: a broker accepts one batch per partition and request.
 
 Only the gateway's own batches are joined: not compressed, without a producer. It has built them itself, or a Kafka
-client has sent them without numbers. Records are copied as they are; only their distances from the first record of the
-batch change.
+client has sent them without numbers.
 """
 
 from collections.abc import Sequence
@@ -15,14 +14,13 @@ from hubmere.records.header import (
     CODEC_MASK,
     CONTROL,
     HEADER_BYTES,
-    LENGTH_PREFIX_BYTES,
     NO_PRODUCER,
     TRANSACTIONAL,
     UNSEALED,
     BatchHeader,
     write_header,
 )
-from hubmere.records.kernels import renumber_records
+from hubmere.records.join import join_batches
 from hubmere.records.runs import BatchRun, check_run
 from hubmere.records.validate import is_readable
 from hubmere.store.engine import LogConfig
@@ -63,14 +61,13 @@ def check_own_run(data: bytearray, sizes: Sequence[int], newest_ms: int, config:
 
 def join_run(run: BatchRun) -> tuple[bytearray, BatchHeader]:
     """One unsealed batch with the records of a run, and its header."""
-    headers = [BatchHeader._make(fields) for fields in run.headers]
-    first = headers[0] = headers[0]._replace(crc=UNSEALED)
-    if len(headers) == 1:
-        write_header(run.data, first)
-        return run.data, first
+    if len(run.headers) == 1:
+        header = BatchHeader._make(run.headers[0])._replace(crc=UNSEALED)
+        write_header(run.data, header)
+        return run.data, header
     view = memoryview(run.data)
-    ends = list(accumulate(run.sizes))
-    return join_batches([view[end - size : end] for end, size in zip(ends, run.sizes, strict=True)], headers)
+    ends = accumulate(run.sizes)
+    return join_batches([view[end - size : end] for end, size in zip(ends, run.sizes, strict=True)])
 
 
 def unseal(batch: Batch, header: BatchHeader) -> tuple[Batch, BatchHeader]:
@@ -80,18 +77,3 @@ def unseal(batch: Batch, header: BatchHeader) -> tuple[Batch, BatchHeader]:
     unsealed = header._replace(crc=UNSEALED)
     write_header(batch, unsealed)
     return batch, unsealed
-
-
-def join_batches(batches: Sequence[Batch], headers: Sequence[BatchHeader]) -> tuple[bytearray, BatchHeader]:
-    """One unsealed batch with the records of all, in order, and its header."""
-    first = headers[0]
-    out = bytearray(batches[0])
-    count, newest_ms = first.record_count, first.max_time_ms
-    for batch, header in zip(batches[1:], headers[1:], strict=True):
-        out += renumber_records(bytes(batch), HEADER_BYTES, count, header.base_time_ms - first.base_time_ms)
-        count += header.record_count
-        newest_ms = max(newest_ms, header.max_time_ms)
-    length = len(out) - LENGTH_PREFIX_BYTES
-    joined = first._replace(length=length, last_delta=count - 1, max_time_ms=newest_ms, record_count=count)
-    write_header(out, joined)
-    return out, joined
