@@ -1,6 +1,6 @@
 """The cache of fetched batches: found by sequence number, limited in bytes, with the aborted ranges of a fetch."""
 
-from hubmere.cluster.engine.cache import FetchCache, FetchedBatches, parse_fetched
+from hubmere.cluster.engine.cache import COMPACTED_S, FetchCache, FetchedBatches, parse_fetched
 from hubmere.records.records import Marker, Record, encode_batch, encode_marker
 
 
@@ -111,3 +111,19 @@ def test_what_follows_the_fetched_batches_is_known_to_be_missing() -> None:
     assert cache.missing_after(1) is None
     assert cache.missing_after(5) == 6
     assert cache.missing_after(9) is None
+
+
+def test_batches_of_a_compacted_log_expire() -> None:
+    """Also those that are read all the time: brokers do not report that they have deleted a record."""
+    shared = FetchCache()
+    cache = shared.partition()
+    cache.expire(1_000.0)
+    cache.add(fetched(a_batch(0)))
+
+    cache.expire(1_000.0 + COMPACTED_S / 2)
+    before = cache.read(0, 100)
+    cache.expire(1_000.0 + COMPACTED_S)
+
+    assert before is not None
+    assert cache.read(0, 100) is None
+    assert shared.size_bytes == 0

@@ -94,6 +94,20 @@ def test_gateway_that_runs_again_is_not_lost() -> None:
     assert (restarted.lost(), thawed.lost(), elsewhere.lost()) == ([], [], ["two"])
 
 
+def test_gateway_that_was_frozen_and_then_ended_is_shown_once_or_not_at_all() -> None:
+    """Its earlier session is history, also when the later one has ended: killed, or stopped on purpose."""
+    killed, stopped = a_log_with_a_dead_gateway(), a_log_with_a_dead_gateway()
+    for log in (killed, stopped):
+        log.append(a_session("three", process="p-two"))
+        log.beat("one", "three")
+
+    killed.beat("one", count=MISSED_BEATS)
+    killed.append(Gone(session="three"))
+    stopped.append(Leave(session="three"))
+
+    assert (killed.lost(), stopped.lost()) == (["three"], [])
+
+
 def test_gateways_on_ports_that_the_system_chooses_are_told_apart() -> None:
     """Three gateways of one machine have the same address without a port: one that starts replaces none of them."""
     log = Log()

@@ -19,6 +19,10 @@ from hubmere.wire.kafka.messages.transactions import InitProducerIdRequest
 # A JoinGroup waits as long as the rebalance timeout of its group: half an hour at most.
 _LONGEST_WAIT_S: Final = 1_830.0
 _TRANSACTION_MS: Final = 60_000
+# How often a coordinator that has moved is looked up again for one request, and the pause before: brokers learn of the
+# new one within a second as a rule. Clients try again themselves afterwards.
+_MOVES: Final = 10
+_MOVE_PAUSE_S: Final = 0.1
 _HUB_MARK: Final = "hub."
 _GROUP_MARK: Final = "group."
 _TRANSACTION_MARK: Final = "txn."
@@ -112,7 +116,21 @@ class KafkaCoordination:
         return await self._ask_coordinator(GROUP_COORDINATOR, client, group, body, version)
 
     async def _ask_coordinator(self, kind: int, client: str, key: str, body: object, version: int) -> Any:
-        """Ask a coordinator; after an answer that it has moved, it is looked up again next time."""
+        """Ask a coordinator. One that has moved has not acted on the request: the next one is looked up and asked.
+
+        Clients take the gateway for the coordinator: a commit that waits for its answer would fail, although the
+        coordinator is there.
+        """
+        answer = await self._ask_known_coordinator(kind, client, key, body, version)
+        for _ in range(_MOVES):
+            if ErrorCode.NOT_COORDINATOR not in _codes(answer):
+                break
+            await asyncio.sleep(_MOVE_PAUSE_S)
+            answer = await self._ask_known_coordinator(kind, client, key, body, version)
+        return answer
+
+    async def _ask_known_coordinator(self, kind: int, client: str, key: str, body: object, version: int) -> Any:
+        """Ask once; after an answer that the coordinator has moved, it is looked up again next time."""
         try:
             broker = await self._upstream.coordinator(kind, key)
             connection = await self._upstream.connection(broker, client)

@@ -52,16 +52,17 @@ class GatewayHistory:
         """Take over an entry of the control log; `state` may have it already, or none of the entries yet."""
         match entry:
             case Session():
-                self._note(
-                    SeenGateway(
-                        session=entry.session,
-                        last_seen_ms=time_ms,
-                        address=entry.address,
-                        machine=entry.machine,
-                        version=entry.version,
-                        process=entry.process,
-                    )
+                begun = SeenGateway(
+                    session=entry.session,
+                    last_seen_ms=time_ms,
+                    address=entry.address,
+                    machine=entry.machine,
+                    version=entry.version,
+                    process=entry.process,
                 )
+                # Also after this session has ended, its gateway is one gateway.
+                self._seen = {name: seen for name, seen in self._seen.items() if not seen.is_succeeded_by(begun)}
+                self._note(begun)
             case Beat():
                 seen = self._seen.get(entry.session) or self._unknown(entry.session, state)
                 seen.last_seen_ms = time_ms
@@ -93,11 +94,8 @@ class GatewayHistory:
     def lost_gateways(self, state: ControlState, now_ms: int) -> Sequence[SeenGateway]:
         """Gateways that have died in the last minutes and do not run again, the last one first."""
         alive = {member.session for member in state.alive()}
-        running = [seen for session, seen in self._seen.items() if session in alive]
         return [
             seen
             for seen in reversed(self._seen.values())
-            if seen.session not in alive
-            and now_ms - seen.last_seen_ms < LOST_SECONDS * 1000
-            and not any(seen.is_succeeded_by(later) for later in running)
+            if seen.session not in alive and now_ms - seen.last_seen_ms < LOST_SECONDS * 1000
         ]

@@ -10,6 +10,8 @@ from hubmere.store.engine import AbortedTransaction, Chunk
 
 # Fifty readers of a tail share it; readers of the past fetch again what has been dropped.
 DEFAULT_CACHE_BYTES: Final = 64 * 1024 * 1024
+# How long batches of a compacted log are kept: less than the pause between two passes of Kafka's cleaner.
+COMPACTED_S: Final = 10.0
 
 
 class FetchedBatches(NamedTuple):
@@ -95,12 +97,13 @@ class FetchCache:
 class PartitionCache:
     """The cached batches of one partition, by sequence number."""
 
-    __slots__ = ("_all", "_firsts", "_shared")
+    __slots__ = ("_all", "_cleared_at", "_firsts", "_shared")
 
     def __init__(self, shared: FetchCache) -> None:
         self._shared = shared
         self._firsts: list[int] = []
         self._all: list[FetchedBatches] = []
+        self._cleared_at = 0.0
 
     def add(self, fetched: FetchedBatches) -> None:
         """Add fetched batches; they replace an entry that begins with the same batch."""
@@ -123,6 +126,15 @@ class PartitionCache:
         """Drop everything."""
         for first in list(self._firsts):
             self._shared.forget(self, first, self.discard(first))
+
+    def expire(self, now: float) -> None:
+        """Drop everything at intervals. Brokers compact the log, and do not report it.
+
+        Without this, a reader could get an old value from here, but not its tombstone, which the brokers have deleted.
+        """
+        if now - self._cleared_at >= COMPACTED_S:
+            self.clear()
+            self._cleared_at = now
 
     def _find(self, sequence: int) -> FetchedBatches | None:
         # Two fetches may overlap: the one that began last reaches furthest as a rule.

@@ -240,6 +240,8 @@ class KafkaLog:
             refusal = HubDamaged(self._damage)
         if refusal is not None:
             raise refusal
+        if self._config.compact:
+            self.cache.expire(asyncio.get_running_loop().time())
         chunk = self.cache.read(sequence, max_bytes)
         if chunk is None:
             self._want(sequence)
