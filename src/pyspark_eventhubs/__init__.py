@@ -56,9 +56,9 @@ def __getattr__(name: str) -> Any:
 
 def _source_without(missing: ModuleNotFoundError) -> Any:
     """A source that says which package is missing. Spark would ignore an error at this place, but it shows this one."""
-    from hubmere.model.extras import install_command
+    from hubmere.model.extras import missing_for_spark
 
-    text = f"eventhubs needs {missing.name}, which is not installed; install with: {install_command('spark')}"
+    text = missing_for_spark(str(missing.name))
     try:
         from pyspark.sql.datasource import DataSource
     except ImportError:

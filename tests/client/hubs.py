@@ -1,8 +1,11 @@
 """A real node for tests of its clients, and helpers that use our own client."""
 
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
+from conformance.conformance_node import gateway_settings
 from hubmere.client.connection import Account, Client, Connection, KafkaAddress
 from hubmere.client.consumer import HubReader
 from hubmere.client.producer import HubProducer, producer_id_of
@@ -111,10 +114,12 @@ class Hubs:
 
 @contextmanager
 def a_node_with_hubs(*, memory: bool = True) -> Iterator[Hubs]:
-    """A separate node without the limits of a tier, except the size of a publication."""
-    with Node(settings={"memory": memory, "as": "unlimited", "limits.publication_bytes": 1024 * 1024}) as node:
-        hubs = Hubs(node)
-        try:
-            yield hubs
-        finally:
-            hubs.client.close()
+    """A separate node, or a gateway, without the limits of a tier, except the size of a publication."""
+    with tempfile.TemporaryDirectory(prefix="hubmere-gateway-") as folder:
+        store: dict[str, str | bool] = {**gateway_settings(Path(folder))} or {"memory": memory}
+        with Node(settings={"as": "unlimited", "limits.publication_bytes": 1024 * 1024, **store}) as node:
+            hubs = Hubs(node)
+            try:
+                yield hubs
+            finally:
+                hubs.client.close()

@@ -1,6 +1,6 @@
 """Hubs whose older events are in captured files; the files are written without Spark and without the job."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,12 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from client.hubs import Hubs
 from hubmere.model.entity import CaptureEncoding
 from hubmere.pipeline.capture.destinations.delta import DataFile, commit_files
-from hubmere.pipeline.capture.files.names import table_root
+from hubmere.pipeline.capture.files.names import Span, table_root
 from hubmere.pipeline.capture.node_client import NodeClient
 from hubmere.pipeline.capture.plan import HubPlan
 from hubmere.pipeline.capture.planning.offsets import CaptureOffset
-from hubmere.pipeline.capture.writing import WrittenFile, write_file
+from hubmere.pipeline.capture.writing import FileTask, WrittenFile, write_file
+from hubmere.pipeline.history.location import AUTO, Location, find_location
 from hubmere.testing import Node
 from pipeline.capture.runs import micro_batches, publish
 
@@ -68,6 +69,20 @@ class CapturedHubs(Hubs):
             self._reached[hub] = offset
         return files
 
+    def write_windows(self, hub: str, spans: Sequence[tuple[int, int]]) -> None:
+        """Capture the first partition in windows of a minute with the given events; they may be empty."""
+        plan = self.plan(hub)
+        names = plan.names(plan.format, plan.encoding)
+        for number, (first, end) in enumerate(spans):
+            second = 1_700_000_000 + 60 * number
+            span = Span(plan.id, 0, first, end)
+            task = FileTask(span, names.name_of(0, second), plan.encoding, second + 60)
+            publish(plan, write_file(plan, task, uuid4().hex))
+
+    def location(self, hub: str) -> Location:
+        """Where the node says that the captured files of a hub are."""
+        return find_location(self.client, hub, AUTO, {})
+
     def _commit(self, plan: HubPlan, written: list[WrittenFile]) -> None:
         """Add files to the log of a Delta table."""
         root = table_root(plan.namespace, plan.hub)
@@ -84,8 +99,13 @@ class CapturedHubs(Hubs):
 
 def limit_log(hubs: CapturedHubs, hub: str, *, retention_bytes: int, segment_bytes: int) -> None:
     """Limit the log of each partition in bytes, so that retention deletes what is older."""
-    limits = {"retention.bytes": str(retention_bytes), "segment.bytes": str(segment_bytes)}
-    changes = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in limits.items()]
+    set_config(hubs, hub, {"retention.bytes": str(retention_bytes), "segment.bytes": str(segment_bytes)})
+
+
+def set_config(hubs: Hubs, hub: str, wanted_values: Mapping[str, str]) -> None:
+    """Change the settings of a hub as Kafka's administration does."""
+    set_to = AlterConfigOpType.SET
+    changes = [ConfigEntry(name, value, incremental_operation=set_to) for name, value in wanted_values.items()]
     wanted = ConfigResource(ConfigResource.Type.TOPIC, hub, incremental_configs=changes)
     admin = AdminClient(hubs.node.kafka_config())
     for future in admin.incremental_alter_configs([wanted]).values():

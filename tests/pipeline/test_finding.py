@@ -40,7 +40,14 @@ def test_source_is_found_without_an_activated_environment(tmp_path: Path) -> Non
     assert "DATA_SOURCE_NOT_FOUND" not in found.stdout
 
 
-@pytest.mark.parametrize(("hidden", "access"), [("pyarrow", "DefaultSource({})"), ("pyspark", "DefaultSource")])
+@pytest.mark.parametrize(
+    ("hidden", "access"),
+    [
+        ("pyarrow", "DefaultSource({})"),
+        ("pyspark", "DefaultSource"),
+        ("xxhash", "DefaultSource({}).writer(None, False)"),
+    ],
+)
 def test_missing_package_is_reported_with_the_command_that_adds_it(tmp_path: Path, hidden: str, access: str) -> None:
     """Spark ignores errors while it looks for sources, and would report that there is no such format."""
     (tmp_path / f"{hidden}.py").write_text(

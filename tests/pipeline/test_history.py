@@ -8,17 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan
+from confluent_kafka import Producer
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan, LessThanOrEqual
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from client.hubs import bodies
+from hubmere.client.consumer import HubReader
+from hubmere.pipeline.capture.destinations import DestinationFailed
 from hubmere.pipeline.decode import SCHEMA
+from hubmere.pipeline.history.files import CapturedFiles
+from hubmere.pipeline.history.hub import HistoryReader
 from hubmere.pipeline.history.location import NoCapturedFiles
 from hubmere.pipeline.offsets import DataLost, HubRecreated
 from hubmere.pipeline.options import InvalidOption, read_options
+from hubmere.pipeline.positions import instant_ms
 from hubmere.pipeline.source import FilteredHubReader, HubBatchReader, HubStreamReader, RangesPartition
 from pipeline.batches import rows
-from pipeline.captured_hubs import CapturedHubs, a_capturing_node
+from pipeline.captured_hubs import PATIENCE_S, CapturedHubs, a_capturing_node, set_config
 from pipeline.queries import conf, position
 
 Row = dict[str, Any]
@@ -71,6 +77,25 @@ def test_files_and_log_give_the_same_rows_as_the_log(hubs: CapturedHubs, encodin
         assert read_batch(hubs, hub) == expected
 
 
+@pytest.mark.parametrize("last", ENCODINGS)
+def test_encoding_may_change_midway(hubs: CapturedHubs, last: str) -> None:
+    """Files of every encoding belong to the history, in and beside the folder of a Delta table."""
+    hub = hubs.new_captured()
+    for run, encoding in enumerate(("Avro", "Parquet", "Delta", "AvroDeflate", "Delta", "Parquet", last)):
+        hubs.enable(hub, 1, encoding=encoding)
+        hubs.publish(hub, 0, bodies(10, f"{run} {encoding}"))
+        hubs.capture(hub)
+    expected = read_batch(hubs, hub)
+    assert len(expected) == 70
+
+    hubs.trim(hub, 0, 70)
+
+    assert read_batch(hubs, hub) == expected
+    for number in (5, 15, 25, 35, 45, 55, 65):
+        by_offset = read_batch(hubs, hub, startingPosition=position(offset=expected[number]["offset"]))
+        assert by_offset == expected[number:]
+
+
 def test_location_can_be_given(hubs: CapturedHubs, tmp_path: Path) -> None:
     """Executors may see the folder of the node under another path, or files were moved."""
     hub = hubs.new_captured()
@@ -98,6 +123,33 @@ def test_location_that_cannot_be_read_is_refused(hubs: CapturedHubs) -> None:
         read_batch(hubs, hubs.new(), capture="ftp://somewhere")
 
 
+def test_missing_folder_is_refused(hubs: CapturedHubs, tmp_path: Path) -> None:
+    """A disk that is not mounted must not look like a history without files."""
+    hub = hubs.new_captured()
+    hubs.publish(hub, 0, bodies(9))
+    hubs.capture(hub)
+    hubs.trim(hub, 0, 9)
+    hubs.publish(hub, 0, bodies(5, "new"))
+
+    for fails in ("true", "false"):
+        with pytest.raises(DestinationFailed, match="nowhere is not a folder of this machine"):
+            read_batch(hubs, hub, capture=str(tmp_path / "nowhere"), failOnDataLoss=fails)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_file_that_ends_early_is_named(hubs: CapturedHubs, encoding: str) -> None:
+    """Whatever the library for the format raises, the error says which file it is."""
+    hub = hubs.new_captured(encoding=encoding)
+    hubs.publish(hub, 0, bodies(1000))
+    hubs.capture(hub)
+    hubs.trim(hub, 0, 1000)
+    (file,) = (each for each in hubs.files(hub) if each.suffix in (".avro", ".parquet"))
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+    with pytest.raises(DestinationFailed, match=rf"{file.name}.* is damaged"):
+        read_batch(hubs, hub)
+
+
 def test_starting_positions_may_be_in_files_or_in_the_log(hubs: CapturedHubs) -> None:
     """They are sequence numbers, offsets and times, before and after the start of the log."""
     hub = hubs.new_captured()
@@ -121,6 +173,78 @@ def test_starting_positions_may_be_in_files_or_in_the_log(hubs: CapturedHubs) ->
         assert by_time == every[first_of_time["sequenceNumber"] :]
     up_to = read_batch(hubs, hub, endingPosition=position(seqNo=30))
     assert up_to == every[:30]
+
+
+@pytest.mark.parametrize("encoding", ["Avro", "Parquet"])
+def test_positions_are_found_beside_empty_windows(hubs: CapturedHubs, encoding: str) -> None:
+    """Capture writes files without events, unless its setting is to skip them."""
+    hub = hubs.new_captured(encoding=encoding)
+    for run in range(3):
+        hubs.publish(hub, 0, bodies(10, f"{run}"))
+        time.sleep(0.005)
+    every = read_batch(hubs, hub)
+    hubs.write_windows(hub, [(0, 0), (0, 0), (0, 10), (10, 10), (10, 10), (10, 20), (20, 20), (20, 30), (30, 30)])
+
+    for first in (1, 10, 15, 30):
+        hubs.trim(hub, 0, first)
+        assert read_batch(hubs, hub) == every
+        for number in (0, 4, 9, 10, 14, 20, 29):
+            row = every[number]
+            by_time = read_batch(hubs, hub, startingPosition=position(enqueuedTime=row["enqueuedTime"].isoformat()))
+            assert read_batch(hubs, hub, startingPosition=position(offset=row["offset"])) == every[number:]
+            assert by_time == every[number // 10 * 10 :]
+
+
+@pytest.mark.parametrize(("first", "then"), [(20, 30), (40, 40)])
+def test_time_is_found_in_files_while_the_log_changes(
+    hubs: CapturedHubs, monkeypatch: pytest.MonkeyPatch, first: int, then: int
+) -> None:
+    """Retention deletes, or events arrive in an empty log, between two requests."""
+    hub = hubs.new_captured()
+    for run in range(4):
+        hubs.publish(hub, 0, bodies(10, f"{run}"))
+        time.sleep(0.005)
+        hubs.capture(hub)
+    every = read_batch(hubs, hub)
+    hubs.trim(hub, 0, first)
+    first_at = HubReader.first_at
+    changes = iter([True])
+
+    def change_behind(self: HubReader, times_ms: dict[int, int]) -> dict[int, int | None]:
+        found = first_at(self, times_ms)
+        if next(changes, False):
+            hubs.trim(hub, 0, then)
+            hubs.publish(hub, 0, bodies(5, "new"))
+        return found
+
+    reader = HistoryReader(hubs.client, hub, CapturedFiles(hubs.location(hub), hubs.reader(hub).describe().id))
+    monkeypatch.setattr(HubReader, "first_at", change_behind)
+    assert reader.first_at({0: instant_ms(every[10]["enqueuedTime"])}) == {0: 10}
+
+
+@pytest.mark.parametrize("first", [0, 5, 10])
+def test_filters_keep_events_whose_times_are_not_in_order(hubs: CapturedHubs, first: int) -> None:
+    """Producers give the times of a hub with CreateTime."""
+    hub = hubs.new_captured()
+    set_config(hubs, hub, {"message.timestamp.type": "CreateTime"})
+    base_ms = int(time.time() * 1000) - 100_000
+    producer = Producer(hubs.node.kafka_config())
+    for at in (0, 5, 2, 9, 1, 3, 8, 7, 4, 6):
+        producer.produce(hub, str(at), partition=0, timestamp=base_ms + at * 1000)
+        assert producer.flush(PATIENCE_S) == 0
+        if at in (9, 8):
+            hubs.capture(hub)
+    hubs.capture(hub)
+    every = read_batch(hubs, hub)
+    hubs.trim(hub, 0, first)
+
+    for low, high in ((0, 2), (0, 6), (2, 2), (3, 7), (4, 8), (9, 9)):
+        start, end = (datetime.fromtimestamp(base_ms / 1000 + at, UTC) for at in (low, high))
+        found = read_batch(
+            hubs, hub, [GreaterThanOrEqual(("enqueuedTime",), start), LessThanOrEqual(("enqueuedTime",), end)]
+        )
+        expected = [row for row in every if low <= int(row["body"]) <= high]
+        assert [row for row in found if start <= row["enqueuedTime"] <= end] == expected
 
 
 def test_filters_select_files(hubs: CapturedHubs, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,17 +11,19 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from client.hubs import PATIENCE_S, Hubs, an_account
 from hubmere.client import local_segments
 from hubmere.client.connection import Client
-from hubmere.client.consumer import HubReader
+from hubmere.client.consumer import Fetched, HubReader
 from hubmere.client.failures import RangeLost
 from hubmere.client.local_segments import LocalSegmentsReader, boot_id, read_files
 from hubmere.pipeline.decode import SCHEMA
 from hubmere.pipeline.offsets import DataLost, Range
 from hubmere.pipeline.options import InvalidOption, read_options
 from hubmere.pipeline.ranges import read_ranges
+from hubmere.pipeline.source import HubStreamReader
 from hubmere.testing import Node
 from hubmere.wire.kafka.messages.fetch import StoredFile
 from pipeline.queries import batch, conf
@@ -302,3 +304,55 @@ def test_spark_reads_the_same_rows_both_ways(spark: SparkSession, disk_hubs: Hub
     assert len(found["auto"]) == EVENTS + 30
     assert found["auto"] == found["off"]
     assert len(found["auto"][0]) == 9
+
+
+@pytest.mark.parametrize("setting", ["auto", "off"])
+def test_stream_reads_each_kept_event_once_while_files_change(
+    disk_hubs: Hubs, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    """Segments roll, and DeleteRecords removes the oldest, between two results of a task and between micro-batches."""
+    hub = disk_hubs.new(partitions=1)
+    opened: list[tuple[StoredFile, ...]] = []
+    read_files = local_segments.read_files
+
+    def count(files: tuple[StoredFile, ...], *rest: int) -> Iterator[Fetched]:
+        opened.append(files)
+        return read_files(files, *rest)
+
+    monkeypatch.setattr(local_segments, "read_files", count)
+    given = read_options(conf(disk_hubs, hub, localSegments=setting, failOnDataLoss="false"))
+    reader = HubStreamReader(given, SCHEMA)
+    published: list[bytes] = []
+    seen: list[tuple[int, bytes]] = []
+    trimmed = 0
+
+    def publish() -> None:
+        new = [os.urandom(BODY_BYTES) for _ in range(1500)]
+        published.extend(new)
+        disk_hubs.publish(hub, 0, *(new[at : at + 100] for at in range(0, len(new), 100)))
+
+    publish()
+    offset = reader.initialOffset()
+    for round_number in range(6):
+        reached = reader.latestOffset(offset, ReadAllAvailable())
+        for task in reader.partitions(offset, reached):
+            for number, found in enumerate(reader.read(task)):
+                seen += zip(found["sequenceNumber"].to_pylist(), found["body"].to_pylist(), strict=True)
+                if number == 0:
+                    publish()
+                    # In odd rounds also below the reader, whose next file is then gone.
+                    trimmed = seen[-1][0] + (700 if round_number % 2 else -100)
+                    disk_hubs.trim(hub, 0, trimmed)
+        offset = reached
+    reader.stop()
+
+    numbers = [number for number, _ in seen]
+    end = offset[hub]["0"]
+    assert bool(opened) == (setting == "auto")
+    assert len({file.path for files in opened for file in files}) > 1 or setting == "off"
+    assert end == 6 * 1500
+    assert numbers == sorted(set(numbers))
+    assert all(body == published[number] for number, body in seen)
+    # What the log still has was read, and so was most of what it has no longer.
+    assert set(range(trimmed, end)) <= set(numbers)
+    assert len(numbers) > end // 2

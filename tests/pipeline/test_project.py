@@ -102,6 +102,7 @@ def init(project: Path, *options: str) -> None:
     subprocess.run(command, check=True, capture_output=True)
 
 
+@pytest.mark.full
 def test_own_tests_of_a_new_project_pass(tmp_path: Path) -> None:
     """Each step on fixed rows, and the whole pipeline on a node of the pytest plugin."""
     init(tmp_path / "telemetry")
@@ -122,6 +123,7 @@ def test_own_tests_of_a_new_project_pass(tmp_path: Path) -> None:
     assert "6 passed" in run.stdout
 
 
+@pytest.mark.full
 def test_declarative_pipeline_fills_tables_and_publishes_closed_minutes(
     fleet: Hubs, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -1,5 +1,7 @@
 """The sink's tasks on a real node: rows become batches and segments, and repeats are stored once."""
 
+import gc
+import itertools
 import pickle
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,8 +19,9 @@ from pyspark.sql.types import (
 )
 
 from client.hubs import Hubs
+from hubmere.client.connection import Account, Connection, KafkaAddress
 from hubmere.model.errors import InvalidArgument
-from hubmere.pipeline import sink
+from hubmere.pipeline import ranges, sink
 from hubmere.pipeline.encode import Row, RowGroup, Segment, UnwritableRows, read_rows, writable_columns
 from hubmere.pipeline.options import read_options
 from hubmere.pipeline.sink import write_last_segments, write_rows
@@ -127,6 +130,42 @@ def test_task_with_complete_input_leaves_nothing_to_the_driver(hubs: Hubs) -> No
 
     assert len(stored(hubs, hub)) == gathered.events == 50
     assert len(pickle.dumps(gathered)) < 256
+
+
+def test_next_task_of_a_worker_writes_on_the_same_connection(hubs: Hubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connecting and signing in takes longer than a small task."""
+    hub = hubs.new(partitions=2)
+    opened: list[Account] = []
+    connect = Connection.open
+
+    def counted(account: Account, address: KafkaAddress | None = None) -> Connection:
+        opened.append(account)
+        return connect(account, address)
+
+    monkeypatch.setattr(Connection, "open", counted)
+    options = read_options(conf(hubs, hub))
+    for task in range(3):
+        write_rows(options, f"query/0/{task}", [RowGroup(plain(50))], lambda: True)
+
+    assert opened == [options.account]
+    assert len(stored(hubs, hub)) == 150
+
+
+def test_second_task_of_a_worker_exempts_modules_from_collection(hubs: Hubs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark collects garbage after every task, those that write too."""
+    options = read_options(conf(hubs, hubs.new(partitions=2)))
+    monkeypatch.setattr(ranges, "_tasks", itertools.count(1))
+    gc.unfreeze()
+    frozen = []
+    try:
+        for task in range(2):
+            write_rows(options, f"query/0/{task}", [RowGroup(plain(5))], lambda: True)
+            frozen.append(gc.get_freeze_count())
+    finally:
+        gc.unfreeze()
+
+    assert frozen[0] == 0
+    assert frozen[1] > 10_000
 
 
 def test_concurrent_attempts_of_one_task_store_its_rows_once(hubs: Hubs, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -299,6 +299,40 @@ def test_recreated_hub_is_not_read_from_the_old_offset(hubs: Hubs, a_reader: Rea
     assert lenient.latestOffset(end, ReadAllAvailable()) == end
 
 
+def test_run_with_available_now_reads_a_recreated_hub_to_its_own_end(
+    hubs: Hubs, a_reader: Readers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end that was recorded is that of the old hub, which had more events."""
+    monkeypatch.setattr("hubmere.pipeline.source._DISCOVERY_INTERVAL_S", 0.0)
+    hub = hubs.new(partitions=1)
+    hubs.publish(hub, 0, bodies(100, "old"))
+    reader = a_reader(hub, maxEventsPerTrigger="30", endingPosition=position(seqNo=90), failOnDataLoss="false")
+    reader.prepareForTriggerAvailableNow()
+    offset = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    assert numbers(offset) == {hub: {"0": 30}}
+    hubs.make_again(hub, partitions=1)
+    hubs.publish(hub, 0, bodies(40, "new"))
+
+    found: list[str] = []
+    while (reached := reader.latestOffset(offset, reader.getDefaultReadLimit())) != offset:
+        found += read(reader, offset, reached)
+        offset = reached
+
+    assert found == texts(bodies(40, "new"))
+
+
+@pytest.mark.parametrize("which", ["starting", "ending"])
+def test_position_of_an_unknown_partition_is_refused(hubs: Hubs, a_reader: Readers, which: str) -> None:
+    """Otherwise a misspelt number would silently start at the default, the end of the hub."""
+    hub = hubs.new(partitions=2)
+    given = {f"{which}Positions": '{"2": {"seqNo": 1}}'}
+
+    with pytest.raises(InvalidOption, match=rf"{which}Positions.*no partition 2; it has 0 to 1"):
+        a_reader(hub, **given).initialOffset()
+    with pytest.raises(InvalidOption, match=rf"{which}Positions.*no partition 2; it has 0 to 1"):
+        HubBatchReader(read_options(conf(hubs, hub, **given)), SCHEMA).partitions()
+
+
 def test_micro_batch_of_a_deleted_hub_is_not_read_from_its_successor(hubs: Hubs, a_reader: Readers) -> None:
     """A restarted query repeats the micro-batch that Spark's log has; the hub was created again in between."""
     hub = hubs.new(partitions=1)

@@ -151,6 +151,7 @@ def is_there(pid: int) -> bool:
     return True
 
 
+@pytest.mark.full
 def test_published_events_are_captured_exactly_once_whatever_is_killed(node: Node) -> None:
     """Capture is enabled by Azure's SDK, events use three protocols, node and job are killed; the job ends when
     disabled.
@@ -193,6 +194,7 @@ def test_published_events_are_captured_exactly_once_whatever_is_killed(node: Nod
     assert state(node) == {"state": "Off"}
 
 
+@pytest.mark.full
 def test_job_that_sleeps_and_wakes_captures_each_event_once_whatever_is_killed(
     tmp_path: Path, deaths: Callable[[int, int], int]
 ) -> None:

@@ -95,6 +95,8 @@ class Connection:
         self._engine = ClientConnection(client_id=account.client_id)
         self._versions: dict[int, int] = {}
         self._arrived: list[Response] = []
+        # Whether the server has said that it is a Hubmere node.
+        self.is_hubmere = False
 
     @classmethod
     def open(cls, account: Account, address: KafkaAddress | None = None) -> "Connection":
@@ -193,6 +195,7 @@ class Connection:
             answer = self.receive()
         if answer.error_code:
             raise Refused(f"ApiVersions on {self._address}", answer.error_code)
+        self.is_hubmere = answer.is_hubmere
         served = {found.api_key: found for found in answer.api_keys}
         for api in API_OF_REQUEST.values():
             if (found := served.get(api.key)) is not None:

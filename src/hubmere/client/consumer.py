@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from hubmere.client.connection import Client, Connection
+from hubmere.client.facts import has_ordered_times
 from hubmere.client.failures import RangeLost, Refused
 from hubmere.model.offsets import index_at_offset
 from hubmere.records.header import HEADER_BYTES, BatchHeader, is_intact, read_header
@@ -149,6 +150,10 @@ class HubReader:
 
         return self._client.call(attempt) if times_ms else {}
 
+    def has_ordered_times(self) -> bool:
+        """Whether times of events never decrease. If not, events behind `first_at` may be older than its time."""
+        return has_ordered_times(self._client, self._hub)
+
     def _list_offsets(self, times_ms: Mapping[int, int]) -> ListOffsetsRequest:
         partitions = tuple(ListOffsetsPartition(index=index, timestamp_ms=ms) for index, ms in times_ms.items())
         topics = (ListOffsetsTopic(name=self._hub, partitions=partitions),)
@@ -271,14 +276,14 @@ class HubReader:
         """The node's files with the first events from `start` (inclusive) to `end` (exclusive).
 
         Empty if they have to be fetched: the node is not on this machine, whose boot id is `boot_id`, or does not allow
-        this.
+        this. A server that is not Hubmere is not asked, and does not get the id.
         """
         asked = ListOffsetsPartition(index=partition, timestamp_ms=LATEST_TIMESTAMP, start_offset=start, files_end=end)
         topics = (ListOffsetsTopic(name=self._hub, partitions=(asked,)),)
         request = ListOffsetsRequest(isolation_level=_READ_COMMITTED, topics=topics, boot_id=boot_id)
 
         def attempt(connection: Connection) -> tuple[StoredFile, ...]:
-            if not boot_id or not connection.is_local:
+            if not boot_id or not connection.is_local or not connection.is_hubmere:
                 return ()
             ((part,),) = (topic.partitions for topic in connection.ask(request).topics)
             return tuple(part.files)
@@ -300,7 +305,8 @@ class HubReader:
     def find_after_bytes(self, partition: int, start: int, end: int, size_bytes: int) -> int:
         """Where a reader from `start` has read up to `size_bytes`: at least one batch, and no further than `end`.
 
-        A Hubmere node counts whole batches. Where it cannot, the batch at the limit is divided by its bytes per event.
+        A Hubmere node counts whole batches. Where it cannot, the batch at the limit is divided by its bytes per event,
+        and where there are no positions in bytes, all events count as large as the first ones.
         """
         return self.find_all_after_bytes({partition: ByteRange(start, end, size_bytes)})[partition]
 
@@ -408,9 +414,12 @@ def _find_after_bytes(start: int, end: int, size_bytes: int) -> _Search:
     if start >= end:
         return end
     batch = yield start
-    if batch is None or batch.position == UNKNOWN_POSITION:
+    if batch is None:
         return end
     behind, wanted = batch.header.next_sequence_number, batch.position + size_bytes
+    if batch.position == UNKNOWN_POSITION:
+        # A cluster, a compacted hub or another broker: the following events count as large as those of this batch.
+        return min(end, max(start + size_bytes * _count(batch) // batch.header.size_bytes, behind))
     found = yield from _find_offset(behind, end, wanted, _guess(behind, end, batch, wanted))
     # Return at least one batch, so that a limit below its size still makes progress.
     return min(end, max(found, behind))

@@ -12,6 +12,7 @@ from hubmere.model.facts import CAPTURE, CONSUMER_GROUPS
 from hubmere.wire.kafka.messages.configs import ConfigResource, DescribeConfigsRequest, ResourceType
 
 _TOPIC: Final = ResourceType.TOPIC
+_TIMESTAMP_TYPE: Final = "message.timestamp.type"
 
 
 def consumer_groups(client: Client, hub: str) -> list[str] | None:
@@ -26,14 +27,27 @@ def capture_of(client: Client, hub: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+def has_ordered_times(client: Client, hub: str) -> bool:
+    """Whether times of events never decrease: those of the broker do not, those of producers (CreateTime) may."""
+    try:
+        return _value_of(client, hub, _TIMESTAMP_TYPE) == "LogAppendTime"
+    except Refused:
+        # Another broker that does not tell.
+        return False
+
+
 def _ask(client: Client, hub: str, name: str) -> Any:
+    value = _value_of(client, hub, name)
+    return None if value is None else json.loads(value)
+
+
+def _value_of(client: Client, hub: str, name: str) -> str | None:
     resource = ConfigResource(resource_type=_TOPIC, resource_name=hub, configuration_keys=(name,))
 
-    def attempt(connection: Connection) -> Any:
+    def attempt(connection: Connection) -> str | None:
         (result,) = connection.ask(DescribeConfigsRequest(resources=(resource,))).results
         if result.error_code:
             raise Refused(f"hub '{hub}'", result.error_code)
-        value = next((entry.value for entry in result.configs if entry.name == name), None)
-        return None if value is None else json.loads(value)
+        return next((entry.value for entry in result.configs if entry.name == name), None)
 
     return client.call(attempt)

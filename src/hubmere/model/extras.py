@@ -11,3 +11,8 @@ import sys
 def install_command(extra: str) -> str:
     """The command that adds an extra to the Python that runs this."""
     return f"{shlex.quote(sys.executable)} -m pip install 'hubmere[{extra}]'"
+
+
+def missing_for_spark(package: str) -> str:
+    """The error of a Spark job if a package of the extra `spark` is missing."""
+    return f"eventhubs needs {package}, which is not installed; install with: {install_command('spark')}"

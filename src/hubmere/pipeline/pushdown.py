@@ -96,7 +96,9 @@ def narrow_ranges(reader: HubReader, ranges: Iterable[Range], left: Narrowing) -
     highs: Mapping[int, int | None] = {}
     if left.low_ms > -_MAX:
         lows = reader.first_at(dict.fromkeys(partitions, max(left.low_ms, 0)))
-    if left.high_ms < _MAX:
+    # Times of producers may decrease: an event of the range may follow one behind it.
+    cuts_end = left.high_ms < _MAX and reader.has_ordered_times()
+    if cuts_end:
         highs = reader.first_at(dict.fromkeys(partitions, max(left.high_ms + 1, 0)))
     found: list[Range] = []
     for each in kept:
@@ -104,7 +106,7 @@ def narrow_ranges(reader: HubReader, ranges: Iterable[Range], left: Narrowing) -
         if left.low_ms > -_MAX:
             at = lows[each.partition]
             low = each.end if at is None else max(low, at)
-        if left.high_ms < _MAX and (at := highs[each.partition]) is not None:
+        if cuts_end and (at := highs[each.partition]) is not None:
             high = min(high, at)
         cut = Range(each.partition, max(low, left.low_sequence), min(high, left.high_sequence + 1))
         if cut.start < cut.end:

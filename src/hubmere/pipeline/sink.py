@@ -18,6 +18,7 @@ Events that a failed job has written are not removed.
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from struct import Struct
 from typing import Any, Final
 from uuid import uuid4
 
@@ -27,11 +28,19 @@ from pyspark.sql.types import StructType
 
 from hubmere.client.connection import Client
 from hubmere.client.consumer import HubReader
+from hubmere.client.pool import pooled_client
 from hubmere.client.producer import HubProducer, producer_id_of
+from hubmere.model.extras import missing_for_spark
 from hubmere.pipeline.encode import RowGroup, Spread, UnwritableRows, group_rows, new_segment, writable_columns
 from hubmere.pipeline.options import Options
+from hubmere.pipeline.ranges import settle
 from hubmere.pipeline.worker_files import is_input_complete
 from hubmere.records.header import HEADER_BYTES
+
+try:
+    from xxhash import xxh3_128
+except ModuleNotFoundError as missing:
+    raise ImportError(missing_for_spark("xxhash")) from missing
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -45,6 +54,8 @@ except ImportError:  # Spark 4.0 passes rows instead of Arrow batches
 SEGMENT_BYTES: Final = 4 * 1024 * 1024
 _BATCH_ID: Final = "streaming.sql.batchId"
 _QUERY_ID: Final = "sql.streaming.queryId"
+# Partition and size, before the records of a batch in what identifies a segment.
+_BATCH_START: Final = Struct(">IQ")
 
 
 @dataclass
@@ -60,7 +71,8 @@ def write_rows(
     options: Options, writer: str, groups: Iterable[RowGroup], is_complete: Callable[[], bool] = is_input_complete
 ) -> Gathered:
     """Write one task's rows; the last segment is left to the driver unless the rows are known to be complete."""
-    with Client(options.account) as client:
+    settle()
+    with pooled_client(options.account) as client:
         count = HubReader(client, options.hub).partition_count()
         # Rows without partition are distributed in turn; tasks start at different partitions.
         spread = Spread(count, producer_id_of([writer.encode()]) % count)
@@ -106,11 +118,7 @@ class _Output:
 
     def send(self, name: str, batches: list[tuple[int, bytearray]]) -> None:
         """Send a segment when the one before is on disk, so that events keep their order."""
-        parts: list[bytes | memoryview] = [name.encode()]
-        for partition, batch in batches:
-            # The header has the time of this attempt; the records after it are the same for the same rows.
-            parts += (str(partition).encode(), memoryview(batch)[HEADER_BYTES:])
-        producer_id = producer_id_of(parts)
+        producer_id = producer_id_of([name.encode(), _digest(batches)])
         self.flush()
         self._producer = HubProducer(self._client, self._hub, producer_id)
         self._producer.send_all(batches)
@@ -119,6 +127,19 @@ class _Output:
         """Wait until everything that was sent is on disk."""
         if self._producer is not None:
             self._producer.flush()
+
+
+def _digest(batches: Iterable[tuple[int, bytearray]]) -> bytes:
+    """Identifies the content of a segment: the records of each batch, and their partition.
+
+    The header has the time of this attempt; the records after it are the same for the same rows. The hash need not be
+    cryptographic: it only tells rows of one task from other rows of the same task.
+    """
+    digest = xxh3_128()
+    for partition, batch in batches:
+        digest.update(_BATCH_START.pack(partition, len(batch)))
+        digest.update(memoryview(batch)[HEADER_BYTES:])
+    return digest.digest()
 
 
 # --- called by Spark --------------------------------------------------------------------------------------------------

@@ -191,6 +191,7 @@ class HubBatchReader(_Reading, DataSourceReader):
 
     def _ranges(self, reader: HubReader, count: int) -> list[Range]:
         options = self._options
+        check_partitions(options, count)
         bounds = reader.bounds(range(count))
         starts = resolve(reader, bounds, options.start, options.starts, is_end=False)
         ends = resolve(reader, bounds, options.end, options.ends, is_end=True)
@@ -230,8 +231,8 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         self._reported: HubOffset | None = None
         self._described: HubDescription | None = None
         self._described_at = 0.0
-        # Where a run with Trigger.AvailableNow ends.
-        self._target: dict[int, int] | None = None
+        # Where a run with Trigger.AvailableNow ends, and the id of the hub that was asked.
+        self._target: tuple[str | None, dict[int, int]] | None = None
         # Ending positions that the hub has reached, by partition.
         self._endings: dict[int, int] = {}
         # When the last micro-batch was planned: fewer events than the least wait from then on.
@@ -248,7 +249,9 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         """Where a query without a checkpoint starts."""
         options, reader = self._options, self._reader()
-        return self._offset(resolve(reader, self._bounds(reader), options.start, options.starts, is_end=False))
+        bounds = self._bounds(reader)
+        check_partitions(options, len(bounds))
+        return self._offset(resolve(reader, bounds, options.start, options.starts, is_end=False))
 
     def latestOffset(  # noqa: N802  Spark 4.0 and 4.1 call it without arguments
         self, start: Mapping[str, Any] | None = None, limit: "ReadLimit | None" = None
@@ -256,7 +259,7 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         """The end of the next micro-batch: the end of the hub, or less if the limits are reached."""
         reader = self._reader()
         bounds = self._bounds(reader)
-        ends = self._ends(reader, bounds) if self._target is None else self._target
+        ends = self._ends_of_run(reader, bounds)
         if start is None:
             return self._offset(ends)
         stored = HubOffset.from_json(self._options.hub, start)
@@ -293,7 +296,8 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
         """Record the present end of the hub, or the ending positions before it, as the end of the run."""
         reader = self._reader()
-        self._target = self._ends(reader, self._bounds(reader))
+        ends = self._ends(reader, self._bounds(reader))
+        self._target = self._hub_id, ends
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
         """The tasks of one micro-batch."""
@@ -355,7 +359,10 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
     def _bounds(self, reader: HubReader) -> dict[int, Bounds]:
         now = time.monotonic()
         if self._described is None or now - self._described_at >= _DISCOVERY_INTERVAL_S:
-            self._described, self._described_at = reader.describe(), now
+            known, self._described, self._described_at = self._hub_id, reader.describe(), now
+            if known != self._hub_id:
+                # Created again: what the query knew of its end is about other events.
+                self._endings = {}
         return reader.bounds(range(self._described.partition_count))
 
     @property
@@ -375,6 +382,14 @@ class HubStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
             raise recreated
         log.warning("%s", recreated)
         return {}
+
+    def _ends_of_run(self, reader: HubReader, bounds: Mapping[int, Bounds]) -> dict[int, int]:
+        """Where the present run ends: a run with Trigger.AvailableNow where the hub ended when it was first seen."""
+        if self._target is None:
+            return self._ends(reader, bounds)
+        if self._target[0] != self._hub_id:
+            self._target = self._hub_id, self._ends(reader, bounds)
+        return self._target[1]
 
     def _ends(self, reader: HubReader, bounds: Mapping[int, Bounds]) -> dict[int, int]:
         """Where the stream ends for now: at the end of the hub, or at an ending position before it."""
@@ -435,6 +450,14 @@ def check_group(client: Client, options: Options) -> None:
             f"the hub '{options.hub}' has no consumer group '{group}'; it has {', '.join(map(repr, known))}; "
             f"create it with: hubmere consumergroup create --eventhub-name {options.hub} --name {group}",
         )
+
+
+def check_partitions(options: Options, count: int) -> None:
+    """Raise InvalidOption for the position of a partition that the hub does not have."""
+    for name, positions in (("startingPositions", options.starts), ("endingPositions", options.ends)):
+        if unknown := [partition for partition in positions if partition >= count]:
+            text = f"the hub '{options.hub}' has no partition {min(unknown)}; it has 0 to {count - 1}"
+            raise InvalidOption(PREFIX + name, text)
 
 
 def _admit_bytes(

@@ -9,7 +9,9 @@ was deleted come before and do not count. Nothing here remembers a failure: a fi
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Final, NamedTuple, overload
+from urllib.parse import unquote, urlsplit
 
 from hubmere.pipeline.capture.destinations import Destination, DestinationFailed, destination_of
 from hubmere.pipeline.capture.files.content import about_in
@@ -114,18 +116,27 @@ class CapturedFiles:
         return self._listed.get(partition, [])
 
     def _list(self) -> dict[int, list[_Listed]]:
+        self._check_folder()
         formats = self.location.formats()
-        table = self._table_files()
+        in_table, table = self.location.table_format().matcher(), self._table_files()
         found: dict[int, list[_Listed]] = {}
         for prefix in sorted({each.prefix() for each in formats}):
             for stored in self.destination.files(prefix):
                 window = next((read for each in formats if (read := each.read(stored.name)) is not None), None)
-                if window is not None and (
-                    table is None or not stored.name.endswith(".parquet") or stored.name in table
-                ):
+                # A file in the folder of the table that its log does not name is not captured yet, or no longer valid.
+                is_valid = table is None or stored.name in table or not in_table(stored.name)
+                if window is not None and is_valid:
                     listed = _Listed(window.second, stored.name, stored.size_bytes)
                     found.setdefault(window.partition, []).append(listed)
         return {partition: sorted(set(files)) for partition, files in found.items()}
+
+    def _check_folder(self) -> None:
+        """Raise if the location is a folder that does not exist: its files must not pass for deleted ones."""
+        parts = urlsplit(self.location.url)
+        if parts.scheme == "file" and not Path(unquote(parts.path)).is_dir():
+            raise DestinationFailed(
+                f"{self.location.url} is not a folder of this machine; mount it, or name another in eventhubs.capture"
+            )
 
     def _table_files(self) -> set[str] | None:
         """The files in the log of the Delta table; None if there is no table."""

@@ -5,7 +5,7 @@ and end in the log; the one who reads it takes from the log what the log has (`r
 """
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Final
 
@@ -58,15 +58,19 @@ class HistoryReader(HubReader):
 
     def first_at(self, times_ms: Mapping[int, int]) -> dict[int, int | None]:
         """For each partition the first sequence number enqueued at or after a time, in files or in the log."""
+        earlier = self._log.bounds(list(times_ms))
         found = self._log.first_at(times_ms)
         bounds = self._log.bounds(list(times_ms))
+        has_lost = any(first for first, _ in bounds.values())
+        is_ordered = not has_lost or self._log.has_ordered_times()
         for partition, time_ms in times_ms.items():
-            first, end = bounds[partition]
-            at = found[partition]
-            # Not the first event of the log: then the time lies in the log. An empty log has lost all of its events.
-            if first and (at == first or (at is None and first == end)):
-                earlier = self._find_in_files(partition, first, time_ms * 1000, _TIMES)
-                found[partition] = at if earlier is None else earlier
+            first, at = bounds[partition].first, found[partition]
+            # After the first event that the log has now: then the time lies in the log, and so it does after an event
+            # that the log had before the question and still has.
+            is_in_log = at > first if at is not None else earlier[partition].end > first
+            if first and not (is_in_log and is_ordered):
+                in_files = self._find_in_files(partition, first, time_ms * 1000, _TIMES, is_ordered=is_ordered)
+                found[partition] = at if in_files is None else in_files
         return found
 
     def find_offset(self, partition: int, offset: int, *, inclusive: bool) -> int:
@@ -78,10 +82,21 @@ class HistoryReader(HubReader):
         earlier = self._find_in_files(partition, first, offset if inclusive else offset + 1, _OFFSETS)
         return found if earlier is None else earlier
 
-    def _find_in_files(self, partition: int, log_first: int, wanted: int, schema: pa.Schema) -> int | None:
+    def _find_in_files(
+        self, partition: int, log_first: int, wanted: int, schema: pa.Schema, *, is_ordered: bool = True
+    ) -> int | None:
         """The first event before the log whose time (in us) or offset is at or after the wanted one."""
         files = self._files.before(partition, log_first)
-        low, high = 0, len(files)
+        at = self._bisect(partition, files, wanted, schema) if is_ordered else 0
+        for file in files[at:]:
+            for sequence, value in self._values(partition, file, schema):
+                if value >= wanted and sequence < log_first:
+                    return sequence
+        return None
+
+    def _bisect(self, partition: int, files: Sequence[HistoryFile], wanted: int, schema: pa.Schema) -> int:
+        """The last file with events of which the first is before the wanted one; 0 if there is none."""
+        low, high, found = 0, len(files), 0
         while low < high:
             middle = probe = (low + high) // 2
             first = next(self._values(partition, files[probe], schema), None)
@@ -89,12 +104,11 @@ class HistoryReader(HubReader):
                 # An empty window says nothing: ask the file before it.
                 probe -= 1
                 first = next(self._values(partition, files[probe], schema), None)
-            low, high = (middle + 1, high) if first is None or first[1] < wanted else (low, probe)
-        for file in files[max(low - 1, 0) :]:
-            for sequence, value in self._values(partition, file, schema):
-                if value >= wanted and sequence < log_first:
-                    return sequence
-        return None
+            if first is not None and first[1] >= wanted:
+                high = probe
+            else:
+                low, found = middle + 1, found if first is None else probe
+        return found
 
     def _values(self, partition: int, file: HistoryFile, schema: pa.Schema) -> Iterator[tuple[int, int]]:
         with closing(self._files.destination.open(file.name)) as opened:

@@ -43,11 +43,14 @@ class Location:
 
     def formats(self) -> list[NameFormat]:
         """The names that files may have, whichever encoding was set when they were written."""
-        texts = [(self.name_format, extension) for extension in _EXTENSIONS] + [(DELTA_FORMAT, "parquet")]
-        return [
-            NameFormat(text=text, namespace=self.namespace, hub=self.hub, extension=extension)
-            for text, extension in texts
-        ]
+        return [*(self._format(self.name_format, each) for each in _EXTENSIONS), self.table_format()]
+
+    def table_format(self) -> NameFormat:
+        """The names of the files of a Delta table."""
+        return self._format(DELTA_FORMAT, "parquet")
+
+    def _format(self, text: str, extension: str) -> NameFormat:
+        return NameFormat(text=text, namespace=self.namespace, hub=self.hub, extension=extension)
 
 
 def read_location(text: str) -> str:

@@ -4,6 +4,8 @@ Avro files are read with fastavro, block by block; blocks before the wanted even
 read column by column. What Avro's schema cannot say is in two system properties (`capture.files.originals`).
 """
 
+import struct
+import zlib
 from collections.abc import Iterator
 from itertools import chain
 from typing import Any, BinaryIO, Final
@@ -13,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hubmere.model.extras import install_command
+from hubmere.pipeline.capture.destinations import DestinationFailed
 from hubmere.pipeline.capture.files.content import PARQUET_COLUMNS
 from hubmere.pipeline.capture.files.originals import TIME, key_and_headers
 from hubmere.pipeline.capture.files.schema import time_of_text
@@ -23,16 +26,24 @@ from hubmere.translate.columns import PARTITION_KEY, PUBLISHER, row_of
 _ROWS: Final = 8192
 _MAX_BYTES: Final = 32 * 1024 * 1024
 _FROM_SYSTEM: Final = {"partitionKey": PARTITION_KEY, "publisher": PUBLISHER}
+# What fastavro and pyarrow raise for bytes that are not those of a file.
+_DAMAGE: Final = (ValueError, EOFError, LookupError, TypeError, OverflowError, OSError, struct.error, zlib.error)
 _CAPTURED: Final = {ours: captured for captured, ours in PARQUET_COLUMNS.items()}
 
 
 def read_rows(
     name: str, file: BinaryIO, partition: int, start: int, end: int, schema: pa.Schema = SCHEMA
 ) -> Iterator[pa.RecordBatch]:
-    """The events of a file from `start` up to, not including, `end`."""
-    if name.endswith(".parquet"):
-        return _parquet_rows(file, partition, start, end, schema)
-    return _avro_rows(file, partition, start, end, schema)
+    """The events of a file from `start` up to, not including, `end`; DestinationFailed if it is damaged."""
+    read = _parquet_rows if name.endswith(".parquet") else _avro_rows
+    try:
+        yield from read(file, partition, start, end, schema)
+    except _DAMAGE as error:
+        # The system's own failures have a number; those of a codec have none.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        why = f"{name} is damaged ({type(error).__name__}: {error}); restore the file, or move it away"
+        raise DestinationFailed(why) from error
 
 
 # --- Avro ------------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -17,6 +18,7 @@ from hubmere.broker import HubView, NamespaceView
 from hubmere.endpoints.kafka.admin.operations import cluster_operations, topic_operations
 from hubmere.endpoints.kafka.admin.served_versions import advertised_versions, finalized_features, supported_features
 from hubmere.endpoints.kafka.errors import code_of
+from hubmere.endpoints.kafka.fetch.fetch import reads_log_alone
 from hubmere.endpoints.kafka.gather import Gather
 from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.endpoints.kafka.shared import NODE_ID, Handler
@@ -86,6 +88,7 @@ def api_versions(keys: Iterable[int], transaction_version: int = 0) -> Handler:
         finalized_features_epoch=0 if features else -1,
         finalized_features=features,
     )
+    own_answer = replace(answer, is_hubmere=True)
     refusal = ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=())
 
     def handle(session: KafkaSession, request: Request) -> None:
@@ -93,7 +96,8 @@ def api_versions(keys: Iterable[int], transaction_version: int = 0) -> Handler:
         names = (body.client_software_name, body.client_software_version)
         is_named = request.version < _SOFTWARE_SINCE or all(map(_SOFTWARE.fullmatch, names))
         session.client_id, session.software = request.client_id or "", " ".join(names)
-        session.respond(request, answer if is_named else refusal)
+        served = own_answer if reads_log_alone(request) else answer
+        session.respond(request, served if is_named else refusal)
 
     return handle
 

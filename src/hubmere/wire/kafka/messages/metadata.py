@@ -2,6 +2,7 @@
 
 from uuid import UUID
 
+from hubmere.wire.kafka.messages.fetch import PRIVATE_TAGS
 from hubmere.wire.kafka.primitives import ZERO_UUID
 from hubmere.wire.kafka.schema import (
     API_VERSIONS_KEY,
@@ -71,6 +72,8 @@ class ApiVersionsResponse:
     finalized_features_epoch: int = wire(INT64, since=3, tag=1, default=-1)
     finalized_features: tuple[FinalizedFeature, ...] = wire(array(FinalizedFeature), since=3, tag=2, default=())
     zk_migration_ready: bool = wire(BOOL, since=3, tag=3, default=False)
+    # Ours alone: the server is a Hubmere node. It says so only to our own clients.
+    is_hubmere: bool = wire(BOOL, since=3, tag=PRIVATE_TAGS, default=False)
 
 
 # --- Metadata --------------------------------------------------------------------------------------------------------
