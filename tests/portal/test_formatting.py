@@ -62,11 +62,36 @@ def test_age_is_shown_in_its_largest_unit(seconds: float, text: str) -> None:
         (b"two\nlines", "two lines"),
         (b"\x00\x01\x02", "(3 B of binary data)"),
         ("é".encode() * 200, "é" * 120 + "…"),
+        # The last character is cut in two where the preview ends.
+        (("a" + "é" * 300).encode(), "a" + "é" * 119 + "…"),
     ],
 )
 def test_preview_is_one_line(body: bytes | None, text: str) -> None:
     """A table row has room for one."""
     assert formatting.preview(body) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1\u00a0234,50 €", "全角\u3000スペース", "\U0001f469\u200d\U0001f467", "\ufeff{}", "soft\u00adhyphen", "\t\r\n"],
+)
+def test_spaces_joiners_and_marks_are_text(text: str) -> None:
+    """Python calls them unprintable, but people write them."""
+    assert formatting.is_text(text)
+    assert "binary" not in formatting.preview(text.encode())
+
+
+@pytest.mark.parametrize("body", [b"\x00", b"\xff\xfe", b"a\x1b[0m", "é".encode()[:1]])
+def test_control_characters_and_invalid_bytes_are_binary(body: bytes) -> None:
+    """They would not be visible, or not be what was sent."""
+    assert "binary" in formatting.preview(body)
+
+
+def test_text_of_a_large_body_ends_with_a_whole_character() -> None:
+    """A mark for invalid bytes at the end would look like a damaged event."""
+    shown = formatting.to_text(("a" + "é" * formatting.MAX_DISPLAYED_BODY_BYTES).encode())
+
+    assert shown.endswith("é")
 
 
 @given(st.binary(max_size=2000))
@@ -129,3 +154,9 @@ def test_axis_covers_the_value_with_round_ticks(top: float, is_bytes: bool, expe
     """Sizes are labelled in units of 1,024, so their ticks are multiples of 1,024 too."""
     assert formatting.value_axis(top, is_bytes=is_bytes)[0] >= top
     assert formatting.value_axis(top, is_bytes=is_bytes) == expected
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 events"), (1, "1 event"), (2, "2 events"), (1000, "1,000 events")])
+def test_noun_follows_its_number(count: int, text: str) -> None:
+    """A page of one event does not say "1 events"."""
+    assert formatting.quantity(count, "event") == text

@@ -1,12 +1,14 @@
 """Events published over HTTPS, as AMQP and Kafka readers see them."""
 
+import uuid
+
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
 
 from hubmere.model.errors import InvalidArgument
 from hubmere.translate import HttpEvent, Publication, UserProperty, publication_from_http
 from hubmere.wire.amqp.codec.message import Data, Message, read_message
-from hubmere.wire.amqp.codec.types import Int, Long
+from hubmere.wire.amqp.codec.types import Int, Long, Symbol, UInt
 from translate.builders import deliveries, emit, stored
 
 
@@ -39,6 +41,18 @@ def test_kafka_readers_see_compact_encodings_and_the_content_type() -> None:
         ("s", b"\xa1\x01x"),
         ("content-type", b"text/plain"),
     ]
+
+
+def test_typed_properties_of_an_event_that_is_sent_again_keep_their_types() -> None:
+    """JSON has no such values, but events of AMQP and Kafka clients do."""
+    unique = uuid.UUID(int=7)
+    properties: dict[str, UserProperty] = {"id": unique, "raw": b"\x00", "none": None, "u": UInt(5), "s": Symbol("x")}
+
+    (message,) = messages_read(publication_from_http([HttpEvent(body=b"hi", properties=properties)]))
+
+    found = message.application_properties or {}
+    assert found == properties
+    assert [type(value) for value in found.values()] == [uuid.UUID, bytes, type(None), UInt, Symbol]
 
 
 def test_broker_properties_fill_the_properties_section() -> None:

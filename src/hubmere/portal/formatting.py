@@ -1,6 +1,8 @@
 """Formats numbers, sizes, times and event bodies for display. Pure functions without a page."""
 
+import codecs
 import json
+import re
 from datetime import UTC, datetime
 
 _SIZES = ("B", "KB", "MB", "GB", "TB", "PB")
@@ -10,6 +12,8 @@ _HEX_PER_LINE = 16
 MAX_DISPLAYED_BODY_BYTES = 64 * 1024
 _PREVIEW_CHARACTERS = 120
 _MS = 1000
+# What no text has: control characters other than tab and line ends, and the sign of bytes that are not UTF-8.
+_NOT_TEXT = re.compile("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\ufffd]")
 # The number of ticks of a chart's value axis, and their distances within a unit: sizes are counted in units of 1,024.
 _TICKS = 4
 _NUMBER_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
@@ -28,6 +32,11 @@ def size(count_bytes: float) -> str:
 def number(count: float) -> str:
     """A whole number with thousands separators."""
     return f"{count:,.0f}"
+
+
+def quantity(count: int, noun: str) -> str:
+    """A whole number with its noun, which is in the plural unless the number is one."""
+    return f"{number(count)} {noun}" if count == 1 else f"{number(count)} {noun}s"
 
 
 def rate(per_second: float) -> str:
@@ -74,7 +83,7 @@ def preview(body: bytes | None) -> str:
     """The beginning of a body, on one line."""
     if body is None:
         return "(no body)"
-    text = body[: _PREVIEW_CHARACTERS * 4].decode("utf-8", "replace")
+    text = _beginning(body, _PREVIEW_CHARACTERS * 4)
     if not is_text(text):
         return f"({size(len(body))} of binary data)"
     line = " ".join(text.split())
@@ -82,13 +91,18 @@ def preview(body: bytes | None) -> str:
 
 
 def is_text(text: str) -> bool:
-    """Whether a decoded body is printable text."""
-    return "\ufffd" not in text and all(letter.isprintable() or letter in "\r\n\t" for letter in text)
+    """Whether a decoded body is text rather than binary data."""
+    return _NOT_TEXT.search(text) is None
 
 
 def to_text(body: bytes) -> str:
     """A body decoded as UTF-8; invalid bytes become U+FFFD."""
-    return body[:MAX_DISPLAYED_BODY_BYTES].decode("utf-8", "replace")
+    return _beginning(body, MAX_DISPLAYED_BODY_BYTES)
+
+
+def _beginning(body: bytes, size_bytes: int) -> str:
+    """The first bytes of a body as text. A character that is cut in two is left out, so it does not look invalid."""
+    return codecs.getincrementaldecoder("utf-8")("replace").decode(body[:size_bytes], final=len(body) <= size_bytes)
 
 
 def to_json(body: bytes) -> str | None:

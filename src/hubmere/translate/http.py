@@ -4,6 +4,7 @@ Decides which AMQP field a broker property fills and which AMQP type a user prop
 to the endpoint.
 """
 
+import uuid
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from struct import Struct
@@ -16,7 +17,8 @@ from hubmere.wire.amqp.codec.encode import encode_value
 from hubmere.wire.amqp.codec.types import Symbol, UInt, Value
 from hubmere.wire.amqp.errors import LocalProtocolError
 
-UserProperty = str | int | float | bool
+# JSON has the first four; an event that is sent again may have the others, and subclasses for the types of AMQP.
+UserProperty = str | int | float | bool | bytes | uuid.UUID | None
 
 _MAX_TTL_MS = 0xFFFF_FFFF
 _INT8 = range(-0x80, 0x80)
@@ -153,7 +155,7 @@ def _user_properties(properties: Mapping[str, UserProperty]) -> bytes:
     pieces: list[bytes] = []
     for name, value in properties.items():
         pieces.append(_encode_short_name(name) if len(name) <= _CACHED_CHARACTERS else _encode_name(name))
-        pieces.append(_encode_sized(0xA1, 0xB1, value.encode()) if type(value) is str else _encode_number(name, value))
+        pieces.append(_encode_sized(0xA1, 0xB1, value.encode()) if type(value) is str else _encode_other(name, value))
     entries = b"".join(pieces)
     if len(entries) < 255 and len(pieces) < 256:
         return _APPLICATION + bytes((0xC1, len(entries) + 1, len(pieces))) + entries
@@ -167,14 +169,14 @@ def _encode_name(name: str) -> bytes:
 _encode_short_name = lru_cache(maxsize=_CACHED_TEXTS)(_encode_name)
 
 
-def _encode_number(name: str, value: UserProperty) -> bytes:
-    """The AMQP encoding of a number or boolean: an integer becomes an int if it fits, otherwise a long."""
+def _encode_other(name: str, value: UserProperty) -> bytes:
+    """The AMQP encoding of a value: a plain integer becomes an int if it fits, otherwise a long."""
     if isinstance(value, bool):
         return _BOOLEANS[value]
-    if isinstance(value, float):
+    if type(value) is float:
         return _DOUBLE.pack(0x82, value)
-    if isinstance(value, str):
-        return _encode_sized(0xA1, 0xB1, value.encode())
+    if type(value) is not int:
+        return encode_value(value)
     if value in _INT8:
         return _SMALL_INT.pack(0x54, value)
     if value in _INT32:

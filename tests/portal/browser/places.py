@@ -40,6 +40,7 @@ DIALOGS = (
     ("", "Overview", ("New event hub",)),
     ("/hub?hub=orders", "orders", ("New consumer group",)),
     ("/hub?hub=orders", "orders", ("Delete event hub",)),
+    ("/hub?hub=orders", "orders", ("Delete shipping",)),
     ("/explorer?hub=orders", "Explorer", ("Send event",)),
     ("/explorer?hub=orders", "Explorer", ("Open 0/0",)),
     ("/explorer?hub=orders", "Explorer", ("Open 0/0", "Resend")),

@@ -97,6 +97,37 @@ def test_dialogs_have_no_serious_accessibility_problem(person: Visitor) -> None:
     assert problems == {place: [] for place in problems}
 
 
+def test_results_in_dialogs_have_no_serious_accessibility_problem(person: Visitor) -> None:
+    """A preview and a displayed key are part of their dialog."""
+    problems = {}
+    for path, heading, opener, button, text in (
+        ("/group?protocol=Kafka&group=billing", "billing", "Reset offsets", "Preview", "orders"),
+        ("/access", "Access", "Keys (namespace) reading", "Show (primary)", "="),
+    ):
+        dialog = open_dialog(person, path, heading, (opener,))
+        dialog.get_by_role("button", name=button, exact=True).click()
+        expect(dialog).to_contain_text(text)
+        person.page.add_style_tag(content=_NO_MOTION)
+        person.page.wait_for_function(_IS_STILL)
+        problems[heading] = _problems(person)
+
+    assert problems == {heading: [] for heading in problems}
+
+
+def test_sign_in_and_missing_pages_have_no_serious_accessibility_problem(person: Visitor) -> None:
+    """They are outside of the navigation, and people meet them first, or by accident."""
+    problems = {}
+    for path in ("/nothing", f"/n/{person.node.namespace}/nothing", f"/n/{person.node.namespace}/hub?hub=missing"):
+        person.page.goto(f"{person.origin}/portal{path}")
+        problems[path] = _problems(person)
+    person.context.clear_cookies()
+    person.page.goto(f"{person.origin}/portal/")
+    expect(person.button("Sign in")).to_be_visible()
+    problems["sign-in"] = _problems(person)
+
+    assert problems == {path: [] for path in problems}
+
+
 def test_no_page_scrolls_sideways(person: Visitor) -> None:
     """From a phone to a wide screen, wide tables scroll inside their card."""
     overflows = {}

@@ -17,7 +17,7 @@ def test_captured_file_is_found_and_its_events_are_paged(admin: Visitor, capture
     admin.expect_heading("Captured files")
     expect(admin.page.get_by_text("2 files, the newest first.")).to_be_visible()
     admin.choose("Partition", "0")
-    expect(admin.page.get_by_text("1 files, the newest first.")).to_be_visible()
+    expect(admin.page.get_by_text("1 file, the newest first.")).to_be_visible()
 
     admin.page.get_by_role("button", name="Open").first.click()
     expect(admin.page.get_by_text("Page 1: 100 events, 100 of 250 examined. There is more.")).to_be_visible()

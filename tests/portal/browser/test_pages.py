@@ -175,7 +175,8 @@ def test_events_are_found_by_sequence_offset_time_and_key(admin: Visitor) -> Non
     ):
         admin.field(field).fill(value)
         admin.button("Search").click()
-        expect(admin.page.get_by_text(f"Page 1: {count} events")).to_be_visible()
+        found = f"{count} event," if count == 1 else f"{count} events,"
+        expect(admin.page.get_by_text(f"Page 1: {found}")).to_be_visible()
         admin.field(field).fill("")
     for kind, value, count in (
         ("From a sequence number", "2", 3),
@@ -202,7 +203,7 @@ def test_events_are_paged_exported_and_sent_again(admin: Visitor) -> None:
 
     expect(admin.page.get_by_text("There is more.")).to_be_visible()
     admin.button("More").click()
-    expect(admin.page.get_by_text("Page 2: 1 events")).to_be_visible()
+    expect(admin.page.get_by_text("Page 2: 1 event,")).to_be_visible()
     with admin.page.expect_download() as waiting:
         admin.button("Export JSON").click()
     exported = json.loads(Path(waiting.value.path()).read_text())
@@ -479,7 +480,7 @@ def test_kafka_group_is_shown_with_the_member_that_owns_a_partition(admin: Visit
     admin.button("Preview").click()
     expect(admin.page.get_by_role("dialog").locator("tbody tr").first).to_contain_text("owned")
     admin.button("Reset").click()
-    admin.expect_notification("The offsets of 1 partitions were reset.")
+    admin.expect_notification("The offsets of 1 partition were reset.")
     expect(admin.rows_of("Partitions", "owned").locator("td").nth(2)).to_have_text("0")
     admin.button("Delete group").click()
     admin.field("Type billing to confirm").fill("billing")

@@ -102,7 +102,7 @@ def _lag_text(one: HubCaptureStatus) -> str:
     if one.state is JobState.OFF:
         return ""
     beyond = f", {formatting.size(one.held_bytes)} beyond retention" if one.held_bytes else ""
-    return f"{formatting.number(one.lag_events)} events, {formatting.size(one.backlog_bytes)}{beyond}"
+    return f"{formatting.quantity(one.lag_events, 'event')}, {formatting.size(one.backlog_bytes)}{beyond}"
 
 
 def _files_text(one: HubCaptureStatus) -> str:

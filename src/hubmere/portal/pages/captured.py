@@ -97,7 +97,7 @@ class _Files:
         found = await asyncio.to_thread(self._context.session.captured.list_files, hub, wanted)
         self._table.show(found.files)
         rest = "" if found.is_complete else " There are more: choose a partition or a time to see them."
-        self._status.text = f"{len(found.files):,} files, the newest first.{rest}"
+        self._status.text = f"{formatting.quantity(len(found.files), 'file')}, the newest first.{rest}"
 
 
 def _second(text: str | None) -> int | None:

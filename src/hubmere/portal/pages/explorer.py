@@ -8,14 +8,14 @@ from nicegui import ui
 from hubmere.broker import HubView
 from hubmere.model.entity import Rights
 from hubmere.model.position import Position
-from hubmere.portal import theme
+from hubmere.portal import formatting, theme
 from hubmere.portal.events import search
 from hubmere.portal.events.scan import Scan
 from hubmere.portal.events.search import FoundEvent, Tail
 from hubmere.portal.pages.parts.event import open_event
 from hubmere.portal.pages.parts.event_search import FIELD_STYLE, EventSearch, FilterFields
 from hubmere.portal.pages.parts.event_table import row_key
-from hubmere.portal.pages.parts.send import send_dialog
+from hubmere.portal.pages.parts.send import resend_dialog, send_dialog
 from hubmere.portal.pages.routes import CAPTURED_PATH, page
 from hubmere.portal.sign_in.portal_session import PageContext
 
@@ -157,7 +157,7 @@ class _Events:
         wanted = self._form.filter.event_filter()
         self._add([hit for hit in tail.read_new() if wanted.matches(hit.event)])
         if tail.skipped:
-            text = f"Live: {tail.skipped:,} events were skipped because they arrived too fast."
+            text = f"Live: skipped {formatting.quantity(tail.skipped, 'event')}, which arrived too fast."
             self._search.set_status(text, is_live=True)
 
     def _add(self, hits: Sequence[FoundEvent]) -> None:
@@ -168,4 +168,5 @@ class _Events:
 
     def _open(self, hit: FoundEvent) -> None:
         may_send = self._context.may(Rights.SEND, self._context.hub(self._hub))
-        open_event(self._hub, hit, on_resend=(lambda: send_dialog(self._context, self._hub, hit)) if may_send else None)
+        resend = (lambda: resend_dialog(self._context, self._hub, hit)) if may_send else None
+        open_event(self._hub, hit, on_resend=resend)

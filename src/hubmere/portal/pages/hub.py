@@ -88,7 +88,7 @@ def _header(context: PageContext, name: str) -> None:
     entity = context.hub(name).entity
     with theme.row():
         for text in (
-            f"{entity.partition_count} partitions",
+            formatting.quantity(entity.partition_count, "partition"),
             f"retention: {formatting.hours(entity.retention.hours)}",
             f"cleanup: {entity.retention.policy}",
             str(entity.status),

@@ -53,8 +53,8 @@ def _network_rules(context: PageContext) -> None:
             current = context.namespace.entity.network
             changed = replace(current, default_action=DefaultAction(action.value), ip_masks=lines)
             if changed.default_action is DefaultAction.DENY and not await theme.confirm(
-                f"Deny every address that has no rule? {len(lines)} rules remain. Connections that no rule allows are "
-                "closed.",
+                f"Deny every address that has no rule? Rules that remain: {len(lines)}. Connections that no rule "
+                "allows are closed.",
                 "Deny",
             ):
                 return

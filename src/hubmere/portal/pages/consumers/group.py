@@ -127,7 +127,7 @@ def _kafka_table(context: PageContext) -> PagedTable[GroupPosition]:
             Column("partition", "Partition", lambda row: row.partition, lambda row: row.partition),
             Column("committed", "Committed offset", lambda row: _number(row.committed), is_number=True),
             Column("end", "End", lambda row: _number(row.end if row.end >= 0 else None), is_number=True),
-            Column("lag", "Lag", lambda row: formatting.number(row.lag), lambda row: row.lag, True),
+            Column("lag", "Lag", _lag_text, lambda row: row.lag, True),
             Column(
                 "at",
                 "Committed at (UTC)",
@@ -139,6 +139,10 @@ def _kafka_table(context: PageContext) -> PagedTable[GroupPosition]:
         href=lambda row: context.prefix + context.url("/explorer", hub=row.hub),
         empty_text="The group has committed no offset.",
     )
+
+
+def _lag_text(row: GroupPosition) -> str:
+    return "unknown" if row.committed is None else formatting.number(row.lag)
 
 
 def _number(value: int | None) -> str:
@@ -173,7 +177,7 @@ def _reset_dialog(context: PageContext, group_id: str) -> None:
             await _open_logs(context, group_id, asked)
             planned = await context.session.submit(lambda actor, on_done: admin.reset(group_id, asked, actor, on_done))
             dialog.close()
-            ui.notify(f"The offsets of {len(planned)} partitions were reset.", type="positive")
+            ui.notify(f"The offsets of {formatting.quantity(len(planned), 'partition')} were reset.", type="positive")
 
         with theme.row():
             ui.space()

@@ -195,7 +195,9 @@ def _reset_dialog(context: PageContext, group: ProcessorGroup) -> None:
                 lambda actor, on_done: administration.reset(context.namespace_name, group, reset, actor, on_done)
             )
             dialog.close()
-            ui.notify(f"The checkpoints of {len(planned)} partitions were reset.", type="positive")
+            ui.notify(
+                f"The checkpoints of {formatting.quantity(len(planned), 'partition')} were reset.", type="positive"
+            )
 
         with theme.row():
             ui.space()

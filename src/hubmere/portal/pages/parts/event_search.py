@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 
 from nicegui import ui
 
-from hubmere.portal import theme
+from hubmere.portal import formatting, theme
 from hubmere.portal.events import export, search
 from hubmere.portal.events.scan import EventFilter
 from hubmere.portal.events.search import FoundEvent
@@ -168,7 +168,8 @@ class EventSearch(Generic[B]):
     def _page_text(self, scan: PagedScan[B], count: int) -> str:
         """What a page shows, and whether there is more. It never says that this is all if it is not."""
         end = "There is more." if scan.has_more else "No more events match."
-        return f"Page {len(self._bookmarks)}: {count} events, {scan.examined_text} examined. {end}"
+        found = formatting.quantity(count, "event")
+        return f"Page {len(self._bookmarks)}: {found}, {scan.examined_text} examined. {end}"
 
     def _set_searching(self, is_searching: bool) -> None:
         self._is_searching = is_searching
@@ -213,6 +214,6 @@ class EventSearch(Generic[B]):
             encode, media_type = export.FORMATS[name]
             ui.download.content(encode(hits), f"{self._file_name}.{name.lower()}", media_type)
             rest = " The search has more events than one export holds." if scan.has_more else ""
-            ui.notify(f"{len(hits):,} events were exported.{rest}", type="positive")
+            ui.notify(f"Exported {formatting.quantity(len(hits), 'event')}.{rest}", type="positive")
 
         return run

@@ -1,55 +1,117 @@
 """Dialog that sends an event: a new one, or one of the hub again."""
 
 import json
+from typing import Any
 
 from nicegui import ui
 
 from hubmere.model.errors import InvalidArgument
 from hubmere.portal import formatting, theme
-from hubmere.portal.events.publishing import publish
+from hubmere.portal.events.publishing import publish, publish_again
 from hubmere.portal.events.search import FoundEvent
 from hubmere.portal.sign_in.portal_session import PageContext
-from hubmere.translate import EventView, HttpEvent
+from hubmere.translate import EventView, HttpEvent, text_key
 
 _ANY = "any"
+# Fields of an event that the form does not show, by the AMQP properties that they come from.
+_KEPT_FIELDS = {
+    "message_id": "message-id",
+    "correlation_id": "correlation-id",
+    "label": "subject",
+    "to": "to",
+    "reply_to": "reply-to",
+    "session_id": "group-id",
+}
 
 
-def send_dialog(context: PageContext, name: str, original: FoundEvent | None = None) -> None:
-    """Show the dialog that publishes an event; with `original`, its fields have the values of that event."""
+def send_dialog(context: PageContext, name: str) -> None:
+    """Show the dialog that publishes a new event."""
     ids = context.hub(name).entity.partition_ids
-    event = None if original is None else original.event
-    has_text = event is None or formatting.is_text((event.body or b"").decode("utf-8", "replace"))
-    title = f"Send event to {name}" if original is None else f"Resend event to {name}"
-    with theme.dialog(title) as dialog:
-        body = ui.textarea("Body", value=_body_text(event, has_text=has_text))
-        body.props("outlined dense autofocus input-class=h-mono").set_enabled(has_text)
-        content_type = ui.input("Content type", value="application/json" if event is None else _content_type(event))
-        key = ui.input("Partition key (optional)", value="" if event is None else event.partition_key or "")
-        partition = ui.select([_ANY, *ids], value=_ANY, label="Partition")
-        properties = ui.input("Properties as a JSON object (optional)", placeholder='{"room": "kitchen"}')
-        properties.value = "" if event is None else _properties_text(event)
-        for field in (content_type, key, partition, properties):
-            field.props("outlined dense")
+    with theme.dialog(f"Send event to {name}") as dialog:
+        form = _Form(None, [_ANY, *ids], _ANY)
 
         async def send() -> None:
-            sent = HttpEvent(
-                body=(body.value or "").encode() if has_text or event is None else event.body or b"",
-                properties=_properties(properties.value or ""),
-                partition_key=key.value or None,
-                content_type=content_type.value or None,
-            )
-            receipt = await publish(context, name, sent, None if partition.value == _ANY else partition.value)
+            partition = None if form.partition.value == _ANY else form.partition.value
+            receipt = await publish(context, name, form.event(), partition)
             dialog.close()
             ui.notify(f"Event {receipt.sequence_number} was sent.", type="positive")
 
         theme.dialog_buttons(dialog, "Send", send)
 
 
-def _body_text(event: EventView | None, *, has_text: bool) -> str:
-    if event is None:
-        return '{"hello": "world"}'
+def resend_dialog(context: PageContext, name: str, original: FoundEvent) -> None:
+    """Show the dialog that publishes an event of the hub again. Without a change, it is an exact copy."""
+    same, by_key = f"{original.partition} (the same)", "chosen by the key" if text_key(original.event) else _ANY
+    with theme.dialog(f"Resend event {original.event.sequence} to {name}") as dialog:
+        form = _Form(original.event, [same, by_key], same)
+        theme.note("Without a change, the new event is an exact copy: same key, body and properties of any type.")
+
+        async def send() -> None:
+            changed = form.event() if form.is_changed else None
+            is_same = form.partition.value == same
+            receipt = await publish_again(context, name, original, changed, keep_partition=is_same)
+            dialog.close()
+            ui.notify(f"Event {receipt.sequence_number} was sent.", type="positive")
+
+        theme.dialog_buttons(dialog, "Send", send)
+
+
+class _Form:
+    """The fields of an event; with `original`, they have its values."""
+
+    def __init__(self, original: EventView | None, partitions: list[str], partition: str) -> None:
+        self._original = original
+        self._body = ui.textarea("Body", value='{"hello": "world"}' if original is None else _body_text(original))
+        self._body.props("outlined dense autofocus input-class=h-mono")
+        self._body.set_enabled(original is None or _is_editable(original))
+        self._type = ui.input("Content type", value="application/json" if original is None else _content_type(original))
+        self._key = ui.input("Partition key (optional)", value="" if original is None else text_key(original) or "")
+        self.partition = ui.select(partitions, value=partition, label="Partition")
+        self._properties = ui.input("Properties as a JSON object (optional)", placeholder='{"room": "kitchen"}')
+        self._properties.value = "" if original is None else _properties_text(original)
+        for field in (self._type, self._key, self.partition, self._properties):
+            field.props("outlined dense")
+        self._texts = self._values()
+        if original is not None and (kept := _kept_properties(original)):
+            theme.note(f"Properties that stay as they are, because JSON has no such type: {', '.join(kept)}.")
+
+    def _values(self) -> tuple[str, ...]:
+        return tuple(field.value or "" for field in (self._body, self._type, self._key, self._properties))
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the person has changed the event."""
+        return self._values() != self._texts
+
+    def event(self) -> HttpEvent:
+        """The event in the form; what has no field is that of the original."""
+        original = self._original
+        is_same_body = self._values()[0] == self._texts[0]
+        kept = {} if original is None else _kept_properties(original)
+        properties: dict[str, Any] = {**kept, **_properties(self._properties.value or "")}
+        if original is not None:
+            # A value that was not changed keeps its AMQP type.
+            same = {name: typed.value for name, typed in original.properties.items() if name in properties}
+            properties |= {name: value for name, value in same.items() if _is_same(value, properties[name])}
+        return HttpEvent(
+            # A text field turns every line end into a line feed.
+            body=(original.body or b"") if original is not None and is_same_body else (self._body.value or "").encode(),
+            properties=properties,
+            partition_key=self._key.value or None,
+            content_type=self._type.value or None,
+            **({} if original is None else _kept_fields(original)),
+        )
+
+
+def _is_editable(event: EventView) -> bool:
+    """Whether the body is text of a size that a form can carry."""
     body = event.body or b""
-    return body.decode() if has_text else f"({formatting.size(len(body))} of binary data, sent unchanged)"
+    return len(body) <= formatting.MAX_DISPLAYED_BODY_BYTES and formatting.is_text(body.decode("utf-8", "replace"))
+
+
+def _body_text(event: EventView) -> str:
+    body = event.body or b""
+    return body.decode() if _is_editable(event) else f"({formatting.size(len(body))}, sent unchanged)"
 
 
 def _content_type(event: EventView) -> str:
@@ -57,13 +119,28 @@ def _content_type(event: EventView) -> str:
     return "" if typed is None else str(typed.value)
 
 
+def _kept_fields(event: EventView) -> dict[str, Any]:
+    found = {field: event.system_properties.get(name) for field, name in _KEPT_FIELDS.items()}
+    return {field: str(typed.value) for field, typed in found.items() if typed is not None}
+
+
+def _kept_properties(event: EventView) -> dict[str, object]:
+    """The properties that JSON cannot carry."""
+    return {name: typed.value for name, typed in event.properties.items() if not _is_plain(typed.value)}
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, (str, int, float, bool))
+
+
+def _is_same(value: object, text: object) -> bool:
+    # In Python, True equals 1.
+    return value == text and isinstance(value, bool) == isinstance(text, bool)
+
+
 def _properties_text(event: EventView) -> str:
     """The properties that JSON can carry."""
-    plain = {
-        name: typed.value
-        for name, typed in event.properties.items()
-        if isinstance(typed.value, (str, int, float, bool))
-    }
+    plain = {name: typed.value for name, typed in event.properties.items() if _is_plain(typed.value)}
     return json.dumps(plain, ensure_ascii=False) if plain else ""
 
 
@@ -74,6 +151,6 @@ def _properties(text: str) -> dict[str, str | int | float | bool]:
         parsed = json.loads(text)
     except ValueError:
         parsed = None
-    if not isinstance(parsed, dict) or not all(isinstance(value, (str, int, float, bool)) for value in parsed.values()):
+    if not isinstance(parsed, dict) or not all(map(_is_plain, parsed.values())):
         raise InvalidArgument("properties", text, "a JSON object with strings, numbers and booleans")
     return parsed
