@@ -181,7 +181,11 @@ def gateway_process(
 
 @contextmanager
 def running_machines(
-    folder: Path, *flags: str, gateways: int = 2, environment: Mapping[str, str] | None = None
+    folder: Path,
+    *flags: str,
+    gateways: int = 2,
+    environment: Mapping[str, str] | None = None,
+    broker_settings: Mapping[str, object] | None = None,
 ) -> Iterator[Machines]:
     """Three brokers and some gateways for the length of a `with` block; skips where Kafka's jars are not installed."""
     try:
@@ -189,7 +193,7 @@ def running_machines(
     except BrokersFailed as missing:
         pytest.skip(str(missing))
     with ExitStack() as stack:
-        brokers = LocalBrokers(folder / "kafka")
+        brokers = LocalBrokers(folder / "kafka", settings=broker_settings or {})
         stack.callback(_stop_brokers, brokers)
         brokers.start()
         machines = Machines(brokers, [])

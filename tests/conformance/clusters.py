@@ -74,6 +74,14 @@ GATEWAY_DIFFERENCES: tuple[tuple[str, str], ...] = (
         "the gateway creates the topic together with the hub, and its copies have to find their leader",
     ),
     (
+        "`maxBytesPerTrigger` of Spark's `eventhubs` source is estimated by the size of the first events",
+        "events have no byte positions, so a gateway cannot find where a partition reaches a number of bytes",
+    ),
+    (
+        "events that Kafka has compacted away may be read for ten seconds more",
+        "a gateway keeps fetched events in memory for all readers, and brokers do not report compaction",
+    ),
+    (
         "an exclusive reader of a dead gateway is replaced after about six seconds",
         "the gateway may be alive and cut off; its lease has to end first",
     ),

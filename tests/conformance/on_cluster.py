@@ -38,6 +38,7 @@ OF_ONE_NODE: Final = frozenset(
         "amqp/test_whole_node.py::test_printed_connection_string_works_over_tls",
         "kafka/test_confluent.py::test_event_that_is_too_large_fails_alone",
         "kafka/test_consumer_protocol.py::test_members_continue_after_a_crash_of_the_node",
+        "kafka/test_tools.py::test_segments_can_be_dumped",
     }
 )
 

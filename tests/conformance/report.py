@@ -152,7 +152,9 @@ def _on_cluster() -> str:
     """What the suites show on a gateway in front of Kafka brokers."""
     shown = (
         "The suites of azure-eventhub, python-qpid-proton, azure-mgmt-eventhub, Kafka's Java clients, confluent-kafka, "
-        "aiokafka, kafka-python and kafkajs also run against a gateway in front of three brokers. "
+        "aiokafka, kafka-python, kafkajs, MirrorMaker, Kafka's command line tools and Spark's Kafka connector also run "
+        "against a gateway in front of three brokers, and the most important tests of Kafka Connect, Kafka Streams and "
+        "Spark's format `eventhubs`. "
     )
     if not DIFFERENCES:
         return f"{shown}All of their tests pass there, except those that start a node of their own."

@@ -22,7 +22,7 @@ def collected() -> set[Cell]:
         env={**os.environ, "PYTHONPATH": str(_TESTS)},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=600,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr

@@ -269,8 +269,10 @@ public final class Driver {
     private static Object process(Place place, JsonNode arguments) throws Exception {
         MemoryCheckpoints store = new MemoryCheckpoints();
         List<String> first = processed(place, store, arguments.get("count").asInt());
+        // Before the next events are sent: a stopped processor may still read and checkpoint one of them.
+        MemoryCheckpoints next = store.handedOver();
         sendSingles(place, arguments);
-        List<String> second = processed(place, store.handedOver(), arguments.get("bodies").size());
+        List<String> second = processed(place, next, arguments.get("bodies").size());
         return Map.of("first", first, "second", second);
     }
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conformance.clients import NotInstalled
-from conformance.conformance_node import Transport
+from conformance.conformance_node import Transport, gateway_settings
 from conformance.kafka.kafka_clients import librdkafka
 from conformance.kafka_ecosystem import topics
 from conformance.kafka_ecosystem.connect import PAGE, Worker
@@ -32,9 +32,11 @@ _OFTEN = "offset.flush.interval.ms=1000\n"
 
 
 @pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
-    """A node that compacts as early as possible."""
-    with Node(settings={"as": "premium", "segment_bytes": "1 MiB", "retention_check_interval_s": 1}) as node:
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """A node that compacts as early as possible; the brokers of a gateway compact by themselves."""
+    gateway = gateway_settings(tmp_path_factory.mktemp("gateway"))
+    store: dict[str, str | int] = {**gateway} or {"retention_check_interval_s": 1}
+    with Node(settings={"as": "premium", "segment_bytes": "1 MiB", **store}) as node:
         yield node
 
 

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from conformance.clients import NotInstalled
-from conformance.conformance_node import Transport
+from conformance.conformance_node import Transport, gateway_settings
 from conformance.kafka.apache import broker
 from conformance.kafka.kafka_clients import librdkafka
 from conformance.kafka_ecosystem import topics
@@ -98,7 +98,7 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Side]]
     """Both clusters, and a MirrorMaker between them with the settings of the manual."""
     folder = tmp_path_factory.mktemp("mirror")
     with ExitStack() as running:
-        node = running.enter_context(Node(settings={"as": "premium"}))
+        node = running.enter_context(Node(settings={"as": "premium", **gateway_settings(folder)}))
         try:
             kafka = running.enter_context(broker(folder / "kafka", heap="256m"))
         except NotInstalled as reason:

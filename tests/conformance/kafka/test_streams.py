@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from conformance.clients import NotInstalled
-from conformance.conformance_node import Transport
+from conformance.conformance_node import Transport, gateway_settings
 from conformance.kafka.kafka_clients import librdkafka
 from conformance.kafka_ecosystem import topics
 from conformance.kafka_ecosystem.manual import pasted
@@ -52,9 +52,9 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def _a_node() -> Iterator[Node]:
+def _a_node(folder: Path) -> Iterator[Node]:
     """A node of the tier in which the service has Streams, with the hubs of the application."""
-    with Node(settings={"as": "premium"}) as node:
+    with Node(settings={"as": "premium", **gateway_settings(folder)}) as node:
         admin = AdminClient(librdkafka(node))
         for made in admin.create_topics([NewTopic(name, _PARTITIONS, 1) for name in (INPUT, OUTPUT)]).values():
             made.result(20)
@@ -101,7 +101,7 @@ def finished(classes: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """Two runs of one application; the second one has an empty disk."""
     counts: Counter[str] = Counter()
     folder = tmp_path_factory.mktemp("word-count")
-    with _a_node() as node:
+    with _a_node(folder) as node:
         settings = librdkafka(node)
         application = WordCount(node, classes, folder, more=(_EACH_CHANGE, *_OFTEN))
         try:
@@ -140,7 +140,7 @@ def test_counts_are_exact_after_kills(classes: Path, tmp_path: Path) -> None:
     """Exactly once: each count is published once and in order, although instances were killed during their work."""
     counts: Counter[str] = Counter()
     exactly_once = pasted(PAGE, "exactly-once.properties", {}).strip()
-    with _a_node() as node:
+    with _a_node(tmp_path) as node:
         settings = librdkafka(node)
         application = WordCount(node, classes, tmp_path, more=(exactly_once, _EACH_CHANGE, *_OFTEN))
         try:
@@ -165,7 +165,7 @@ def _has_moved(settings: dict[str, Any], before: Counter[str]) -> bool:
 @pytest.mark.judges(feature=Feature.REFUSALS)
 def test_streams_groups_are_refused_with_a_reason(classes: Path, tmp_path: Path) -> None:
     """KIP-1071 is not supported: the application ends with the reason, instead of waiting."""
-    with _a_node() as node:
+    with _a_node(tmp_path) as node:
         application = WordCount(node, classes, tmp_path, more=("group.protocol=streams",))
         application.start()
         try:
