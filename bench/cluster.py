@@ -5,8 +5,10 @@
 The same clients speak through a gateway and straight to the leader, in turns; AMQP is compared with a single node
 (`durability = "os"`), and with a Kafka client that appends the same bytes straight to the leader: no gateway appends
 faster than its brokers do. All numbers are medians. Compare the ratios: brokers, gateways and clients share one
-machine. The last columns say how many cores gateway, brokers and clients used while the gateway was measured, and the
-processor time of all of them for one request (or MB), beside that of the peer: this is what a busy machine compares.
+machine. A bare relay, which only passes bytes on between clients and the leader, shows what any process between them
+costs. The last column has the processor time for each MB of batches, of the gateway or relay ("between"), of the
+brokers and of the clients; the ceiling B/(B+G) (see `bench.load.meters`); and the straight clients' processor time of
+all parts divided by that of this line, which is the ratio of the rates if the processors are the limit.
 """
 
 import argparse
@@ -21,15 +23,18 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from bench.load import raw_kafka
 from bench.load.library import BenchFailed, Library
-from bench.load.machine import MB, cpu_seconds, load_average
+from bench.load.machine import MB, load_average
+from bench.load.meters import Meter
 from bench.load.raw_amqp import Address, Client, Pump, batch_of, event, from_first, from_now
 from bench.load.raw_kafka import RawProducer, a_batch
 from bench.load.rdkafka import RdKafka, Topic
+from bench.load.relay import Relay
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
@@ -70,45 +75,18 @@ class Bench:
         leader = found.brokers[found.topics[self.topics[hub]].partitions[0].leader]
         return str(leader.host), int(leader.port)
 
-    def used(self) -> "Used":
-        """Processor time of the first gateway, of all brokers, and of this process with its clients."""
-        return Used(
-            gateway=cpu_seconds(self.gateways[0].pid),
-            brokers=sum(cpu_seconds(broker.pid) for broker in self.brokers.brokers),
-            clients=time.process_time(),
-            at=time.perf_counter(),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Used:
-    """Processor time so far, or within a measurement."""
-
-    gateway: float = 0.0
-    brokers: float = 0.0
-    clients: float = 0.0
-    at: float = 0.0
-
-    def plus(self, other: "Used", sign: int = 1) -> "Used":
-        """The sum, or with -1 the difference."""
-        return Used(
-            gateway=self.gateway + sign * other.gateway,
-            brokers=self.brokers + sign * other.brokers,
-            clients=self.clients + sign * other.clients,
-            at=self.at + sign * other.at,
-        )
-
     @property
-    def total(self) -> float:
-        """Of all parts."""
-        return self.gateway + self.brokers + self.clients
+    def broker_pids(self) -> list[int]:
+        """The processes of the brokers."""
+        return [broker.pid for broker in self.brokers.brokers]
 
-    def __str__(self) -> str:
-        cores = [each / max(self.at, 0.001) for each in (self.gateway, self.brokers, self.clients)]
-        share = self.gateway / max(self.brokers, 0.001)
-        return (
-            "cores: gateway {:.2f}, brokers {:.2f}, clients {:.2f}".format(*cores) + f"; gateway {share:.0%} of brokers"
-        )
+    def straight_meter(self) -> Meter:
+        """For clients of the brokers."""
+        return Meter(self.broker_pids)
+
+    def gateway_meter(self) -> Meter:
+        """For clients of the first gateway."""
+        return Meter(self.broker_pids, [self.gateways[0].pid])
 
 
 # --- what is started
@@ -246,61 +224,72 @@ def kafka_address(node: Node) -> tuple[str, int]:
     return host, int(port)
 
 
-class Meter:
-    """Adds up the processor time of measurements."""
-
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
-        self.used = Used()
-        self._count = 0.0
-
-    def __call__(self, measure: Callable[[], float]) -> float:
-        """Measure a rate, and count the processor time of it."""
-        before = self._bench.used()
-        rate = measure()
-        self.used = self._bench.used().plus(before, -1).plus(self.used)
-        self._count += rate * self._bench.seconds
-        return rate
-
-    @property
-    def each_us(self) -> float:
-        """The processor time of one unit of the rate, in microseconds."""
-        return self.used.total / max(self._count, 0.001) * 1e6
-
-    def beside(self, peer: "Meter") -> str:
-        """The cores that were used, and the processor time beside that of a peer."""
-        return f"{self.used}; {self.each_us:,.0f} us each, peer {peer.each_us:,.0f}"
-
-
-def measure_kafka(bench: Bench, name: str, hub: str, batch: bytes, bar: str, **how: int) -> None:
-    """Produce requests through a gateway and straight to the leader."""
-    gateway, meter, beside = bench.gateways[0], Meter(bench), Meter(bench)
+def measure_kafka(bench: Bench, name: str, hub: str, batch: bytes, bar: str, *, relayed: bool, **how: int) -> None:
+    """Produce requests through a gateway, straight to the leader, and through a bare relay to it."""
+    gateway, leader = bench.gateways[0], bench.leader_of(hub)
     password = gateway.emulator_connection_string
+    with contextlib.ExitStack() as stack:
+        ours, straight = bench.gateway_meter(), bench.straight_meter()
+        turns: list[tuple[Meter, tuple[str, int], str | None, str]] = [
+            (ours, kafka_address(gateway), password, hub),
+            (straight, leader, None, bench.topics[hub]),
+        ]
+        if relayed:
+            relay = stack.enter_context(Relay(leader))
+            turns.append((Meter(bench.broker_pids, [relay.pid]), relay.address, None, bench.topics[hub]))
 
-    def by_gateway() -> float:
-        return meter(lambda: kafka_rate(bench, kafka_address(gateway), password, hub, batch, **how))
+        def take(meter: Meter, place: tuple[str, int], password: str | None, topic: str) -> float:
+            def measure() -> tuple[float, float]:
+                rate = kafka_rate(bench, place, password, topic, batch, **how)
+                return rate, rate * bench.seconds * len(batch) / MB
 
-    def straight() -> float:
-        leader = bench.leader_of(hub)
-        return beside(lambda: kafka_rate(bench, leader, None, bench.topics[hub], batch, **how))
+            return meter(measure)
 
-    ours, theirs = in_turns(bench.rounds, by_gateway, straight)
-    row(name, ours, theirs, "req/s", bar, meter.beside(beside))
+        rates = in_turns(bench.rounds, *(partial(take, *turn) for turn in turns))
+        print_parts(name, bar, "req/s", rates, [turn[0] for turn in turns])
+
+
+def print_parts(name: str, bar: str, unit: str, rates: Sequence[float], meters: Sequence[Meter]) -> None:
+    """Lines for the gateway, for straight clients, and for a relay if there was one."""
+    ours, straight, *relays = rates
+    row(name, ours, straight, unit, bar, meters[0].beside(meters[1]))
+    for relayed in relays:
+        row("  a bare relay", relayed, straight, unit, "", meters[2].beside(meters[1]))
+    print(f"  {'  straight':<105}{meters[1]}", flush=True)
 
 
 def measure_rdkafka(bench: Bench) -> None:
     """librdkafka with its defaults."""
     gateway = bench.gateways[0]
-    through = Topic(name="rdkafka", partitions=1, settings=kafka_settings(gateway))
-    straight = Topic(
-        name=bench.topics["rdkafka"], partitions=1, settings={"bootstrap.servers": bench.brokers.bootstrap}
-    )
-    rates = [
-        (lambda topic=topic: bench.rdkafka.produce(topic, LARGE, bench.seconds).rate * LARGE / MB)
-        for topic in (through, straight)
-    ]
-    ours, theirs = in_turns(bench.rounds, *rates)
-    row("librdkafka, its defaults, 1 KB", ours, theirs, "MB/s", "(bar: 0.8 x)")
+    with contextlib.ExitStack() as stack:
+        brokers = [address.rpartition(":") for address in bench.brokers.bootstrap.split(",")]
+        relays = [stack.enter_context(Relay((host, int(port)))) for host, _, port in brokers]
+        ports = {int(port): relay.address[1] for (_, _, port), relay in zip(brokers, relays, strict=True)}
+        through = Topic(name="rdkafka", partitions=1, settings=kafka_settings(gateway))
+        settings = {"bootstrap.servers": bench.brokers.bootstrap}
+        straight = Topic(name=bench.topics["rdkafka"], partitions=1, settings=settings)
+        relayed = Topic(name=straight.name, partitions=1, settings=settings, relays=ports)
+        meters = [
+            bench.gateway_meter(),
+            bench.straight_meter(),
+            Meter(bench.broker_pids, [relay.pid for relay in relays]),
+        ]
+
+        def take(meter: Meter, topic: Topic) -> float:
+            def measure() -> tuple[float, float]:
+                flow = bench.rdkafka.produce(topic, LARGE, bench.seconds)
+                return flow.rate * LARGE / MB, flow.messages * LARGE / MB
+
+            return meter(measure)
+
+        turns = zip(meters, (through, straight, relayed), strict=True)
+        rates = in_turns(bench.rounds, *(partial(take, *turn) for turn in turns))
+        print_parts("librdkafka, its defaults, 1 KB", "(bar: 0.8 x)", "MB/s", rates, meters)
+    measure_acks(bench, through, straight)
+
+
+def measure_acks(bench: Bench, through: Topic, straight: Topic) -> None:
+    """The acknowledgement of single events at a low rate."""
     paced = [Producer({**topic.settings, "linger.ms": 0}) for topic in (through, straight)]
     names = ("acks", bench.topics["acks"])
     ours, theirs = in_turns(
@@ -331,7 +320,8 @@ def address_of(node: Node) -> Address:
 def measure_amqp_in(bench: Bench) -> None:
     """Batches in over one link, compared with a single node, and with what the brokers accept from a Kafka client."""
     payload = batch_of(event(LARGE), EVENTS)
-    now_ms, meter, eight, two = int(time.time() * 1000), Meter(bench), Meter(bench), Meter(bench)
+    now_ms, meter = int(time.time() * 1000), bench.gateway_meter()
+    eight, two = bench.straight_meter(), bench.straight_meter()
 
     def batches_in(node: Node) -> float:
         with Client(address_of(node)) as client:
@@ -339,22 +329,25 @@ def measure_amqp_in(bench: Bench) -> None:
             run = bench.pump.send(client, link, payload, batch=True, in_flight=AMQP_IN_FLIGHT, seconds=bench.seconds)
         return run.rate * EVENTS * LARGE / MB
 
+    def timed(rate: float) -> tuple[float, float]:
+        return rate, rate * bench.seconds
+
     same, joined = a_batch(EVENTS, LARGE, now_ms), a_batch(JOINED, LARGE, now_ms)
     ours, theirs, ceiling, large = in_turns(
         bench.rounds,
-        lambda: meter(lambda: batches_in(bench.gateways[0])),
+        lambda: meter(lambda: timed(batches_in(bench.gateways[0]))),
         lambda: batches_in(bench.alone),
-        lambda: eight(lambda: straight_mb(bench, same, connections=8, in_flight=BATCHES_IN_FLIGHT)),
-        lambda: two(lambda: straight_mb(bench, joined, connections=2, in_flight=BATCHES_IN_FLIGHT)),
+        lambda: eight(lambda: timed(straight_mb(bench, same, connections=8, in_flight=BATCHES_IN_FLIGHT))),
+        lambda: two(lambda: timed(straight_mb(bench, joined, connections=2, in_flight=BATCHES_IN_FLIGHT))),
     )
-    row("AMQP in, batches of 100 x 1 KB", ours, theirs, "MB/s", "(bar: 0.7 x one node, or:)", meter.used)
+    row("AMQP in, batches of 100 x 1 KB", ours, theirs, "MB/s", "(bar: 0.7 x one node, or:)", meter)
     row("  the same batches straight, 8 connections", ours, ceiling, "MB/s", "(bar: 0.9 x)", meter.beside(eight))
     row("  batches of 900 KB straight, 2 connections", ours, large, "MB/s", "", meter.beside(two))
 
 
 def measure_amqp_out(bench: Bench) -> None:
     """Events out over one link, from the first one."""
-    gateway, alone, meter = bench.gateways[0], bench.alone, Meter(bench)
+    gateway, alone, meter = bench.gateways[0], bench.alone, bench.gateway_meter()
     batch = a_batch(EVENTS, LARGE, int(time.time() * 1000))
     for node in (gateway, alone):
         kafka_rate(
@@ -366,13 +359,16 @@ def measure_amqp_out(bench: Bench) -> None:
             link = client.receiver("amqp/ConsumerGroups/$Default/Partitions/0", from_first())
             return bench.pump.receive(client, link, limit=OUT_EVENTS, seconds=4 * bench.seconds).rate
 
-    ours, theirs = in_turns(bench.rounds, lambda: meter(lambda: events_out(gateway)), lambda: events_out(alone))
-    row("AMQP out, 1 KB, one link, from the first", ours, theirs, "/s", "(bar: 0.9 x one node)", meter.used)
+    def by_gateway() -> float:
+        return meter(lambda: (events_out(gateway), OUT_EVENTS * LARGE / MB))
+
+    ours, theirs = in_turns(bench.rounds, by_gateway, lambda: events_out(alone))
+    row("AMQP out, 1 KB, one link, from the first", ours, theirs, "/s", "(bar: 0.9 x one node)", meter)
 
 
 def measure_tail(bench: Bench) -> None:
     """Events out over one link at the tail, while a Kafka client publishes as fast as the log accepts them."""
-    gateway, alone, meter = bench.gateways[0], bench.alone, Meter(bench)
+    gateway, alone, meter = bench.gateways[0], bench.alone, bench.gateway_meter()
     small = a_batch(EVENTS, SMALL, int(time.time() * 1000))
     published: list[float] = []
 
@@ -392,11 +388,18 @@ def measure_tail(bench: Bench) -> None:
             return received.rate
 
     def by_gateway() -> float:
-        return meter(lambda: tail(gateway, bench.leader_of("tail"), None, bench.topics["tail"]))
+        leader = bench.leader_of("tail")
+
+        def measure() -> tuple[float, float]:
+            rate = tail(gateway, leader, None, bench.topics["tail"])
+            # All that was published is counted, and so is the time after the reader has ended.
+            return rate, published[-1] * bench.seconds * SMALL / MB
+
+        return meter(measure)
 
     rates = [by_gateway() for _ in range(bench.rounds)]
     straight = statistics.median(published)
-    row("AMQP out, 100 B, tail; peer: published", statistics.median(rates), straight, "/s", "(bar: 0.9 x)", meter.used)
+    row("AMQP out, 100 B, tail; peer: published", statistics.median(rates), straight, "/s", "(bar: 0.9 x)", meter)
     rates = [tail(alone, kafka_address(alone), alone.emulator_connection_string, "tail") for _ in range(bench.rounds)]
     row("  one node; peer: published", statistics.median(rates), statistics.median(published[bench.rounds :]), "/s", "")
 
@@ -407,15 +410,20 @@ def measure_batches(bench: Bench) -> None:
     for connections in (1, 8):
         title = f"100 x 1 KB batches, {connections} connection(s)"
         how: dict[str, Any] = {"connections": connections, "in_flight": BATCHES_IN_FLIGHT}
-        measure_kafka(bench, title, "batches", large, "(bar: 0.9 x; 20 %)", **how)
+        measure_kafka(bench, title, "batches", large, "(bar: 0.9 x; 20 %)", relayed=connections == 8, **how)
 
 
 def measure_singles(bench: Bench) -> None:
-    """Single events of clients that wait for each answer."""
+    """Single events of clients that wait for each answer, so that their rate is their number divided by the latency.
+
+    One straight client has the latency of brokers that have nothing else to do, which a gateway can hardly undercut: N
+    times its rate is about the most that N clients of a gateway can get.
+    """
     one = a_batch(1, SMALL, int(time.time() * 1000))
-    for connections, bar in ((16, "(bar: 1.5 x)"), (64, "(bar: 1 x)")):
-        title = f"single 100 B events, {connections} connections"
-        measure_kafka(bench, title, "singles", one, bar, connections=connections, in_flight=1)
+    for connections, bar in ((1, ""), (16, "(bar: 1.5 x)"), (64, "(bar: 1 x)")):
+        title = f"single 100 B events, {connections} connection(s)"
+        relayed = connections == 16
+        measure_kafka(bench, title, "singles", one, bar, relayed=relayed, connections=connections, in_flight=1)
 
 
 MEASUREMENTS: Final[dict[str, Callable[[Bench], None]]] = {

@@ -7,7 +7,10 @@ a source that yields prepared Arrow batches: the cost of the transfer from Pytho
 `parquet` is Spark's own reader of the same rows, `kafka` its Kafka source on the first events of the same hub, if `make
 kafka-jars` has installed it. `source` reads the node's files, `source, fetching` does not (option `localSegments`).
 `decode` is the decoder alone, on one core. `sink` writes the same rows, which Spark keeps in memory, to another hub,
-and waits until they are on disk.
+and waits until they are on disk. `sink, discarding` is a sink in Python that takes the same rows and discards them:
+Spark's own share of the sink's time. `sink, to a file` writes their bodies to a file of each task and waits until they
+are on disk, without records, checksums and a node: the least that any sink can do. All are repeated with 1,000 rows in
+an Arrow batch in place of Spark's default of 10,000.
 
 Every method reads all events, and then one event in a job with one task: the first job shows the rate as a user sees
 it, the second the fixed cost of planning and starting a job; `net` is the rate without the fixed cost. Rounds are
@@ -26,13 +29,20 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
 
 from hubmere.client.connection import Account, Client, KafkaAddress
 from hubmere.client.consumer import Fetched, HubReader
@@ -56,7 +66,11 @@ TASKS = 8
 # Spark's Kafka source reads only so many events, because it is slower.
 KAFKA_EVENTS = 200_000
 IDLE_TRIGGERS = 20
+ROWS_PER_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
+SMALL_BATCH_ROWS = 1000
 TRIGGER_SECONDS = 240
+# The methods that all others are compared with.
+COMPARED = ("source", "source, fetching", "ceiling", "parquet", "sink, to a file", "sink, discarding")
 # Spark's Kafka source; PySpark does not contain its jars.
 KAFKA_JARS = Path(__file__).parents[1] / ".cache" / "kafka" / "spark"
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -129,6 +143,50 @@ class CeilingReader(DataSourceReader):
             left -= batch.num_rows
 
 
+class DiscardingSink(DataSource):
+    """Takes rows as Arrow batches and discards them."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "discarding"
+
+    def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
+        return DiscardingWriter()
+
+
+class DiscardingWriter(DataSourceArrowWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        settle()
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
+
+
+class FilingSink(DataSource):
+    """Takes rows as Arrow batches, and writes their bodies to files that are deleted at once."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "filing"
+
+    def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
+        return FilingWriter(self.options["path"])
+
+
+class FilingWriter(DataSourceArrowWriter):
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        settle()
+        with tempfile.TemporaryFile(dir=self._folder, buffering=0) as file:
+            for batch in iterator:
+                # Validity, offsets, bytes.
+                file.write(batch.column("body").buffers()[2])
+            os.fdatasync(file.fileno())
+        return WriterCommitMessage()
+
+
 def readings() -> bytes:
     """Text as devices send it: repeated names and different numbers, which compress to about half."""
     chance = Random(7)
@@ -199,6 +257,25 @@ def drain(rows: DataFrame) -> None:
 def write(rows: DataFrame, conf: dict[str, str]) -> None:
     """Write all rows to a hub."""
     rows.write.format("eventhubs").options(**conf).mode("append").save()
+
+
+def in_small_batches(spark: SparkSession, work: Callable[[], object]) -> None:
+    """Run a job for which Spark passes fewer rows at a time to Python."""
+    spark.conf.set(ROWS_PER_BATCH, SMALL_BATCH_ROWS)
+    try:
+        work()
+    finally:
+        spark.conf.unset(ROWS_PER_BATCH)
+
+
+def discard(rows: DataFrame) -> None:
+    """Transfer all rows to a sink in Python that discards them."""
+    rows.write.format("discarding").mode("append").save()
+
+
+def write_files(rows: DataFrame, folder: Path) -> None:
+    """Write the bodies of all rows to files."""
+    rows.write.format("filing").option("path", str(folder)).mode("append").save()
 
 
 @dataclass(frozen=True)
@@ -298,7 +375,6 @@ def spark_methods(
     source.write.parquet(parquet)
     rows = source.select("body", "partitionKey", "properties").persist()
     rows.count()
-    results = conf | {"eventhubs.name": RESULT_HUB}
     few.coalesce(1).write.parquet(little)
     ceiling = spark.read.format("ceiling").option("path", stream)
     most, one = ceiling.option("events", str(events)).load(), ceiling.option("events", "1").load()
@@ -309,8 +385,26 @@ def spark_methods(
         "parquet": ReadMethod(
             events, lambda: drain(spark.read.parquet(parquet)), lambda: drain(spark.read.parquet(little))
         ),
-        "sink": ReadMethod(events, lambda: write(rows, results), lambda: write(rows.limit(1), results)),
+    } | sink_methods(spark, rows, conf | {"eventhubs.name": RESULT_HUB}, events, folder)
+
+
+def sink_methods(
+    spark: SparkSession, rows: DataFrame, conf: dict[str, str], events: int, folder: Path
+) -> dict[str, ReadMethod]:
+    """The sink, and two that do less; with Spark's default batches and with small ones."""
+    jobs: dict[str, Callable[[DataFrame], object]] = {
+        "sink": lambda each: write(each, conf),
+        "sink, to a file": lambda each: write_files(each, folder),
+        "sink, discarding": discard,
     }
+    found: dict[str, ReadMethod] = {}
+    for name, job in jobs.items():
+        every, one = partial(job, rows), partial(job, rows.limit(1))
+        found[name] = ReadMethod(events, every, one)
+        found[f"{name}, 1,000"] = ReadMethod(
+            events, partial(in_small_batches, spark, every), partial(in_small_batches, spark, one)
+        )
+    return found
 
 
 def show(found: dict[str, MethodCosts], event_bytes: float) -> None:
@@ -321,11 +415,11 @@ def show(found: dict[str, MethodCosts], event_bytes: float) -> None:
             f"({median_ratio(other.net_seconds, each.net_seconds):4.2f} net, "
             f"{median_ratio(other.processor, each.processor):4.2f} processor) of {beside}"
             for beside, other in found.items()
-            if beside in ("source", "ceiling", "parquet") and beside != name
+            if beside in COMPARED and beside != name
         )
         seconds, fixed = min(each.seconds), min(cost.elapsed for cost in each.little)
         print(
-            f"  {name:<18} {1 / seconds / 1e6:5.2f} M rows/s {event_bytes / seconds / 1e6:6.0f} MB/s "
+            f"  {name:<23} {1 / seconds / 1e6:5.2f} M rows/s {event_bytes / seconds / 1e6:6.0f} MB/s "
             f"{min(each.processor) * 1e6:6.2f} µs/row, fixed {fixed * 1e3:4.0f} ms; {ratios}",
             flush=True,
         )
@@ -392,6 +486,8 @@ def session() -> SparkSession:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.dataSource.register(CeilingSource)
+    spark.dataSource.register(DiscardingSink)
+    spark.dataSource.register(FilingSink)
     return spark
 
 

@@ -6,10 +6,13 @@
  * codes below. Built as a shared library by rdkafka.py.
  */
 #define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 #include <time.h>
 
@@ -39,6 +42,7 @@ rd_kafka_conf_t *rd_kafka_conf_new(void);
 int rd_kafka_conf_set(rd_kafka_conf_t *, const char *, const char *, char *, size_t);
 void rd_kafka_conf_set_opaque(rd_kafka_conf_t *, void *);
 void rd_kafka_conf_set_dr_msg_cb(rd_kafka_conf_t *, void (*)(rd_kafka_t *, const rd_kafka_message_t *, void *));
+void rd_kafka_conf_set_connect_cb(rd_kafka_conf_t *, int (*)(int, const struct sockaddr *, int, const char *, void *));
 rd_kafka_t *rd_kafka_new(int, rd_kafka_conf_t *, char *, size_t);
 rd_kafka_topic_t *rd_kafka_topic_new(rd_kafka_t *, const char *, rd_kafka_topic_conf_t *);
 void rd_kafka_topic_destroy(rd_kafka_topic_t *);
@@ -62,6 +66,11 @@ enum { NOT_MADE = -1, NOT_PRODUCED = -2, NOT_DELIVERED = -3, STALLED = -4 };
 /* Between two events that only ask whether the consumer reads already. */
 #define PROBE_NS 20000000u
 #define MAX_PARTITIONS 64
+#define MAX_RELAYS 16
+
+/* Ports of brokers, and those of the relays to which clients connect in their place. No client runs while they change. */
+static uint16_t relayed[MAX_RELAYS], relays[MAX_RELAYS];
+static size_t relay_count;
 
 typedef struct {
     uint64_t messages;
@@ -97,12 +106,37 @@ static void report(rd_kafka_t *client, const rd_kafka_message_t *message, void *
     else reports->delivered++;
 }
 
+/* Brokers advertise their own addresses, so a client leaves a relay that it was only given to begin with. */
+int set_relays(const uint16_t *from, const uint16_t *to, size_t count) {
+    if (count > MAX_RELAYS) return NOT_MADE;
+    memcpy(relayed, from, count * sizeof *from);
+    memcpy(relays, to, count * sizeof *to);
+    relay_count = count;
+    return 0;
+}
+
+static int connect_to_relay(int fd, const struct sockaddr *address, int size, const char *name, void *opaque) {
+    struct sockaddr_storage place;
+    (void)name, (void)opaque;
+    memcpy(&place, address, (size_t)size);
+    if (address->sa_family == AF_INET) {
+        struct sockaddr_in *in = (struct sockaddr_in *)&place;
+        for (size_t index = 0; index < relay_count; index++)
+            if (ntohs(in->sin_port) == relayed[index]) {
+                in->sin_port = htons(relays[index]);
+                break;
+            }
+    }
+    return connect(fd, (struct sockaddr *)&place, (socklen_t)size) && errno != EINPROGRESS ? errno : 0;
+}
+
 static rd_kafka_t *new_client(int kind, const Settings *settings, Reports *reports) {
     char why[256];
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
     for (size_t index = 0; index < settings->count; index++)
         if (rd_kafka_conf_set(conf, settings->pairs[2 * index], settings->pairs[2 * index + 1], why, sizeof why))
             return NULL;
+    if (relay_count) rd_kafka_conf_set_connect_cb(conf, connect_to_relay);
     if (reports) {
         rd_kafka_conf_set_opaque(conf, reports);
         rd_kafka_conf_set_dr_msg_cb(conf, report);

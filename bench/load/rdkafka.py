@@ -6,7 +6,7 @@ defaults. Nothing here retries: a failure raises `BenchFailed`.
 
 import ctypes
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -46,11 +46,15 @@ class Flow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """A topic of a broker, and the client settings to reach it."""
+    """A topic of a broker, and the client settings to reach it.
+
+    `relays` has ports of brokers, and those of the relays that are used in their place.
+    """
 
     name: str
     partitions: int
     settings: Mapping[str, str]
+    relays: Mapping[int, int] = field(default_factory=dict)
 
 
 class RdKafka:
@@ -75,6 +79,10 @@ class RdKafka:
     def produce(self, topic: Topic, size_bytes: int, seconds: float) -> Flow:
         """Produce messages of one size for `seconds`, with acks=all and librdkafka's defaults."""
         outcome = _Outcome()
+        ports = ctypes.c_uint16 * len(topic.relays)
+        self._call(
+            "set_relays", ports(*topic.relays), ports(*topic.relays.values()), ctypes.c_size_t(len(topic.relays))
+        )
         self._call(
             "produce_for",
             ctypes.byref(_settings(topic, {"acks": "all"})),
