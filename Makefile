@@ -15,10 +15,12 @@ FOR_LINT := $(FOR_TESTS) lint
 FOR_DOCS := test docs
 EVERYTHING := $(FOR_TESTS) lint docs
 
-# Files of one suite share nodes and virtual machines, so that whole files go to a worker. Three workers for two cores:
-# tests that start programs wait for them most of the time. tests/conftest.py orders the files: xdist would start those
-# with few tests last, which are the longest.
-PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+# Files of one suite share nodes and virtual machines, so that whole files go to a worker. There are more workers than
+# cores: tests that start programs wait for them most of the time. Those of `make test-rest` start several each.
+# tests/conftest.py orders the files: xdist would start those with few tests last, which are the longest.
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+test: WORKERS := 4
+test-rest: WORKERS := 3
 
 # Compiled modules halve the time to start a node; an environment that forbids them would slow every test.
 unexport PYTHONDONTWRITEBYTECODE

@@ -1,7 +1,8 @@
 """Common setup of all tests: which of them `make test` omits, the option `--torture`, and the check for stalls.
 
 `make test` needs only Python and Java: it runs everything that is not marked `full`. `make test-all` runs the marked
-tests as well: clients of other languages, the browser, clusters, attacks, short torture and the installed wheel.
+tests as well: clients of other languages, the browser, clusters, attacks, short torture, the installed wheel and the
+projects of `hubmere pipeline init`, which take more than a minute each.
 
 With several test processes, files with long tests do not wait for the end: see `LONG`.
 
@@ -12,12 +13,15 @@ No example of Hypothesis is judged by the clock.
 
 import gc
 import os
+import ssl
 import tempfile
 from collections.abc import Generator
 from functools import cache
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from httpx._config import DEFAULT_TIMEOUT_CONFIG
 from hypothesis import HealthCheck, settings
@@ -32,6 +36,19 @@ settings.load_profile("hubmere")
 # The same applies to httpx, whose default timeout is 5 s. The object is the default of every call.
 for _name in ("connect", "read", "write", "pool"):
     setattr(DEFAULT_TIMEOUT_CONFIG, _name, 120.0)
+
+
+@cache
+def _public_roots() -> ssl.SSLContext:
+    return httpx.create_ssl_context()
+
+
+def _ssl_context(verify: ssl.SSLContext | bool = True, **given: Any) -> ssl.SSLContext:
+    """As httpx does it, but it reads the public root certificates once: that takes 60 ms, for every new client."""
+    return _public_roots() if verify is True else httpx.create_ssl_context(verify, **given)
+
+
+httpx._transports.default.create_ssl_context = _ssl_context  # type: ignore[assignment,attr-defined]
 
 _HERE = Path(__file__).parent
 # Folders and files in which every test is marked; other files mark single tests.
@@ -145,11 +162,22 @@ def _uses_spark(file: Path) -> bool:
     return _is_in(file, ("pipeline",)) and "spark: SparkSession" in file.read_text(encoding="utf-8")
 
 
+def pytest_collection_finish() -> None:
+    """The collected tests and their modules are millions of objects."""
+    _collect()
+
+
+def _collect() -> None:
+    """Collect garbage, and exempt from later collections what is left: each one would visit all of it."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _collect_garbage() -> Generator[None]:
     """Collect garbage at the end of a file, so that a leak fails this file and not a test of another one."""
     yield
-    gc.collect()
+    _collect()
 
 
 class _Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types

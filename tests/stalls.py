@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import hubmere
 from hubmere.node.runtime.stall_watch import FILE_VARIABLE, THRESHOLD_SECONDS, Stall, StallWatch
@@ -62,6 +62,15 @@ while not select.select([0], [], [], max(due - time.monotonic(), 0))[0]:
     number += 1
     due = max(due + beat_s, now)
 """
+
+
+def complete_lines(file: BinaryIO) -> list[bytes]:
+    """The lines up to the last line break. A node may be writing the last line at this moment: the next call reads it.
+
+    The file is read once. Iteration would go on behind an incomplete line, and return its rest as a line.
+    """
+    whole, line_break, _ = file.read().rpartition(b"\n")
+    return (whole + line_break).splitlines(keepends=True)
 
 
 @contextmanager
@@ -153,8 +162,7 @@ class StallCheck:
             return []
         with self.file.open("rb") as file:
             file.seek(self._read_bytes)
-            # A node may be writing the last line at this moment: the next call reads it.
-            lines = [line for line in file if line.endswith(b"\n")]
+            lines = complete_lines(file)
         self._read_bytes += sum(map(len, lines))
         return [text for line in lines if (text := self._failure(Stall(**json.loads(line)))) is not None]
 

@@ -1,6 +1,7 @@
 """The check for long turns: a stalled node fails its test with the stack of that turn, a busy machine does not."""
 
 import asyncio
+import io
 import json
 import os
 import signal
@@ -18,7 +19,7 @@ import pytest
 
 from hubmere.node.runtime.stall_watch import THRESHOLD_VARIABLE, Stall, StallWatch, _waited_since_s, _waits_s
 from hubmere.testing import Node
-from stalls import BLOCKED_LIMIT_S, FILE_VARIABLE, LIMIT_S, Machine, StallCheck, is_of_test
+from stalls import BLOCKED_LIMIT_S, FILE_VARIABLE, LIMIT_S, Machine, StallCheck, complete_lines, is_of_test
 
 # A process that always needs CPU time.
 _SPINNER = "while True: pass"
@@ -253,3 +254,29 @@ def test_line_that_is_being_written_is_read_when_it_is_complete(
     assert before == []
     assert check.failures() == ["turn of 7"]
     assert check.failures() == []
+
+
+class _GrowingFile(io.BytesIO):
+    """A file that ends within a line at the first read; its writer finishes the line before the next one."""
+
+    def __init__(self, parts: list[bytes]) -> None:
+        super().__init__(parts[0])
+        self._rest = parts[1:]
+
+    def __next__(self) -> bytes:
+        line = super().__next__()
+        if self._rest:
+            at = self.tell()
+            self.seek(0, io.SEEK_END)
+            self.write(self._rest.pop(0))
+            self.seek(at)
+        return line
+
+
+def test_rest_of_a_line_is_not_read_as_a_line() -> None:
+    """A node finishes its line between two reads of the check: the next call reads the whole line."""
+    file = _GrowingFile([b'{"pid"', b": 7}\n"])
+
+    lines = complete_lines(file)
+
+    assert lines == []
