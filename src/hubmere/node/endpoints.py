@@ -207,6 +207,7 @@ class NodeEndpoints:
             version=__version__,
             data_folder=self._data_folder,
             kafka_brokers=", ".join(f"{host}:{port}" for host, port in self._settings.cluster_kafka),
+            has_private_ca=tls.ca_file is not None,
             read_certificate=partial(read_certificate, tls),
         )
         if self._open_identity is not None:

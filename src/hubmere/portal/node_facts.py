@@ -24,4 +24,6 @@ class NodeFacts:
     data_folder: str = ""
     # The Kafka brokers that store the events of a gateway; empty on a single node.
     kafka_brokers: str = ""
+    # Whether a private CA of the node signed its certificate.
+    has_private_ca: bool = False
     read_certificate: Callable[[], Certificate | None] = _no_certificate

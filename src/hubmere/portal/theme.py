@@ -337,6 +337,11 @@ def note(text: str) -> ui.label:
     return ui.label(text).classes("h-soft")
 
 
+def status() -> ui.label:
+    """A line for the result of an action, read out by screen readers. It has its height before it has a text."""
+    return note("").props('role="status"').style("min-height: 1lh")
+
+
 # --- actions and refresh ---------------------------------------------------------------------------------------------
 
 

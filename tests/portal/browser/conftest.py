@@ -56,7 +56,8 @@ def portal_node(browser: Browser, captured_folder: Path) -> Iterator[Node]:
     with Node(hubs=["orders"], settings={**settings}) as node:
         yield node
         # Exceptions in button handlers are in the log, not on the page.
-        assert "Traceback" not in node.logs(), node.logs().partition("Traceback")[2][:4000]
+        if "Traceback" in (logs := node.logs()):
+            pytest.fail(logs[max(0, logs.index("Traceback") - 500) :][:8000])
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import Browser, CDPSession, expect
 
 from hubmere.testing import Node
+from portal.browser.captured import FILE
 from portal.browser.conftest import WINDOW
 from portal.browser.places import DIALOGS, PAGES, all_places, labelled, open_dialog
 from portal.browser.visitor import Visitor
@@ -51,6 +52,16 @@ _UNMET = """(() => {
     .filter((element) => isControl(element) && isUsable(element) && !isMet(element))
     .map((element) => element.outerHTML.slice(0, 200))
 })()"""
+# What moved up or down by itself since the page was drawn; the line below a table may, because rows arrive.
+_WATCH_MOVES = """window.moves = []
+new PerformanceObserver((list) => {
+  for (const { sources } of list.getEntries())
+    for (const { node, previousRect, currentRect } of sources)
+      if (Math.abs(previousRect.y - currentRect.y) >= 2 && !node?.parentElement?.closest('.q-table__container'))
+        window.moves.push(`${node?.className ?? '?'}: ${previousRect.y} to ${currentRect.y}`)
+}).observe({ type: 'layout-shift', buffered: true })"""
+# What a page shows after it was drawn.
+_LATER = {"Overview": "expires ", "Explorer": "Page 1", "Captured files": FILE}
 _MET_OUTSIDE = """dialog => [...document.querySelectorAll('[data-met]')]
     .filter((element) => !dialog.contains(element)).map((element) => element.outerHTML.slice(0, 200))"""
 _MEET = """() => {
@@ -231,3 +242,20 @@ def test_click_counts_when_the_rows_change_between_press_and_release(operator: V
     operator.page.mouse.up()
 
     expect(operator.page.get_by_role("dialog")).to_be_visible()
+
+
+def test_pages_do_not_move_after_they_were_drawn(browser: Browser, operator: Visitor) -> None:
+    """A button that moves between the press and the release of the mouse gets no click."""
+    moves = {}
+    with browser.new_context(viewport={"width": 1280, "height": 2400}) as context:
+        context.add_init_script(_WATCH_MOVES)
+        visitor = Visitor(context, operator.node)
+        visitor.enter(operator.node.admin_token)
+        for path, heading in PAGES:
+            visitor.open(path, heading)
+            for action in _ACTIONS[heading]:
+                expect(labelled(visitor, action).first).to_be_visible()
+            expect(visitor.page.get_by_text(_LATER.get(heading, heading)).first).to_be_visible()
+            moves[heading] = visitor.page.evaluate("() => new Promise((done) => setTimeout(() => done(moves), 100))")
+
+    assert moves == {heading: [] for heading in moves}

@@ -82,7 +82,7 @@ class _Files:
                 ui.button("List", on_click=list_again).props("no-caps unelevated")
                 ui.space()
                 ui.link(f"Events in {hub}", context.url("/explorer", hub=hub))
-            self._status = theme.note("").props('role="status"')
+            self._status = theme.status()
             self._table = _file_table(context, hub)
         ui.timer(0.05, list_again, once=True)
 

@@ -9,6 +9,7 @@ from hubmere.model.entity import Rights
 from hubmere.model.names import ROOT_RULE
 from hubmere.portal import formatting, theme
 from hubmere.portal.events.publishing import publish
+from hubmere.portal.node_facts import Certificate
 from hubmere.portal.pages.routes import HUB_PATH
 from hubmere.portal.sign_in.portal_session import PageContext
 from hubmere.translate import HttpEvent
@@ -32,7 +33,12 @@ class Essentials:
                 self._connection_strings()
             else:
                 theme.note("Connection strings are shown with the Manage right on the namespace.")
-            self._downloads = theme.row()
+            # A button that came later would move what is below it, and somebody's click would miss.
+            if context.session.facts.has_private_ca:
+                with theme.row():
+                    ui.button("Download CA certificate", on_click=theme.action_handler(self._download_ca)).props(
+                        "no-caps outline dense icon=download"
+                    )
         ui.timer(0.05, theme.action_handler(self._show_certificate), once=True)
 
     def _facts(self) -> Mapping[str, str]:
@@ -64,17 +70,21 @@ class Essentials:
             self._disk.text = f"{formatting.size(total - free)} used, {formatting.size(free)} free"
 
     async def _show_certificate(self) -> None:
-        certificate = await asyncio.to_thread(self._context.session.facts.read_certificate)
+        certificate = await self._read_certificate()
         if certificate is None:
             return
         days = (certificate.expires_ms - self._context.session.clock.now_ms()) // _DAY_MS
         self._certificate.text = f"expires {formatting.timestamp(certificate.expires_ms)[:10]}, in {days} days"
-        pem = certificate.ca_pem
-        if pem is not None:
-            with self._downloads:
-                ui.button("Download CA certificate", on_click=lambda: ui.download.content(pem, "hubmere-ca.pem")).props(
-                    "no-caps outline dense icon=download"
-                )
+
+    async def _download_ca(self) -> None:
+        certificate = await self._read_certificate()
+        if certificate is None or certificate.ca_pem is None:
+            ui.notify("The certificate of the CA cannot be read; the file may be missing.", type="negative")
+            return
+        ui.download.content(certificate.ca_pem, "hubmere-ca.pem")
+
+    async def _read_certificate(self) -> Certificate | None:
+        return await asyncio.to_thread(self._context.session.facts.read_certificate)
 
     # --- connection strings ---
 
@@ -128,7 +138,7 @@ class FirstSteps:
                 ui.button(f"Send a test event to {hub}", on_click=theme.action_handler(self._send)).props(
                     "no-caps unelevated dense padding='4px 12px'"
                 )
-            self._result = theme.note("").props('role="status"')
+            self._result = theme.status()
         with ui.element("li"):
             if hub is None:
                 ui.label("See it in the Explorer.")

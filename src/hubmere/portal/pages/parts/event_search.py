@@ -104,7 +104,7 @@ class EventSearch(Generic[B]):
         self._build_buttons(add_controls)
         self._progress = ui.linear_progress(value=0.0, show_value=False)
         self._progress.props('aria-label="Progress of the search"').set_visibility(False)
-        self._status = theme.note("").props('role="status"')
+        self._status = theme.status()
         self._table = event_table(self._open)
 
     def _build_buttons(self, add_controls: Callable[[], object]) -> None:
