@@ -43,7 +43,8 @@ def write(settings: dict[str, Any], topic: str, events: Iterable[Event]) -> None
         if error is not None:
             refused.append(error)
 
-    producer = Producer({"linger.ms": 5, **settings})
+    # A producer that is not idempotent can change the order when it sends again, as it does on a new topic.
+    producer = Producer({"linger.ms": 5, "enable.idempotence": True, **settings})
     for event in events:
         producer.produce(
             topic,
