@@ -66,6 +66,20 @@ def test_long_turn_is_reported_with_its_stack(check: StallCheck, monkeypatch: py
     assert check.failures() == []
 
 
+def test_turn_whose_stack_cannot_be_read_is_reported(check: StallCheck, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop's thread goes on while its stack is read. The watch must not end because of that."""
+
+    def fail(_: object) -> list[str]:
+        raise KeyError("replaced")
+
+    monkeypatch.setattr("traceback.format_stack", fail)
+
+    block_loop(check, 2.0, cpu=True)
+
+    [failure] = check.failures()
+    assert "the stack could not be read: KeyError('replaced')" in failure
+
+
 def test_stall_of_a_node_process_is_reported(check: StallCheck, monkeypatch: pytest.MonkeyPatch) -> None:
     """Most tests run their node in a separate process, which inherits the variable."""
     monkeypatch.setenv(FILE_VARIABLE, str(check.file))

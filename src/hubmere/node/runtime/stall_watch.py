@@ -179,7 +179,10 @@ def _open_schedstat() -> int | None:
 def _stack_of(thread_id: int) -> str:
     """The stack of another thread as text. A frame that was kept would keep the buffers of its function alive."""
     frame = sys._current_frames().get(thread_id)  # noqa: SLF001  the only way to another thread's stack
-    return "" if frame is None else "".join(traceback.format_stack(frame))
+    try:
+        return "" if frame is None else "".join(traceback.format_stack(frame))
+    except Exception as error:  # noqa: BLE001  that thread goes on and changes what is read; the watch goes on too
+        return f"(the stack could not be read: {error!r})"
 
 
 def _waits_s() -> dict[str, float]:
