@@ -165,7 +165,9 @@ def test_url_of_a_target_is_normalized(text: str, url: str) -> None:
     assert normalize_url(text) == url
 
 
-@pytest.mark.parametrize("text", ["", "files", "file:///", "az://", "s3:///x", "az://a/c?sig=1", "s3://k:s@bucket"])
+@pytest.mark.parametrize(
+    "text", ["", "files", "file:///", "az://", "s3:///x", "az://a/c?sig=1", "s3://k:s@bucket", "az://["]
+)
 def test_invalid_url_of_a_target_is_refused(text: str) -> None:
     """Credentials in a URL would end up in logs."""
     with pytest.raises(InvalidArgument):

@@ -64,14 +64,22 @@ def is_path_inside(path: str) -> bool:
 def normalize_url(text: str) -> str:
     """The canonical URL of a location; a plain absolute path becomes a file URL. Raises InvalidArgument."""
     url = Path(text).as_uri() if text.startswith("/") else text.rstrip("/")
-    parts = urlsplit(url)
-    is_whole = bool(parts.path.strip("/")) if parts.scheme == "file" else bool(parts.netloc)
-    is_plain = not (parts.query or parts.fragment or "@" in parts.netloc)
-    if parts.scheme not in SCHEMES or not is_whole or not is_plain or not is_path_inside(unquote(parts.path)[1:]):
+    if not _is_location(url):
         raise InvalidArgument(
             _WHAT, _without_secrets(text), "file:///folder, az://account/container or s3://bucket/prefix"
         )
     return url
+
+
+def _is_location(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        # A bracket without an IPv6 address.
+        return False
+    is_whole = bool(parts.path.strip("/")) if parts.scheme == "file" else bool(parts.netloc)
+    is_plain = not (parts.query or parts.fragment or "@" in parts.netloc)
+    return parts.scheme in SCHEMES and is_whole and is_plain and is_path_inside(unquote(parts.path)[1:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
