@@ -175,3 +175,33 @@ def test_csv_export_contains_no_formulas(harness: PortalHarness) -> None:
     rows = list(csv.DictReader(io.StringIO(export.to_csv(hits_of(harness)))))
 
     assert sorted(row["body"] for row in rows) == ["", "'=1+1", '{"a": 1}']
+
+
+def test_text_is_found_in_headers_of_kafka_clients(harness: PortalHarness) -> None:
+    """Their values are bytes, and their text need not be ASCII."""
+    harness.publish(b"x")
+    [hit] = asyncio.run(a_scan(harness).next_page(1))
+    event = replace(hit.event, properties={"city": TypedValue("binary", "Köln".encode())})
+
+    assert EventFilter(text="köln").matches(event)
+    assert not EventFilter(text="b'").matches(event)
+
+
+def test_export_keeps_keys_and_headers_of_kafka_clients(harness: PortalHarness) -> None:
+    """Text stays readable, binary data is complete, and the result is valid JSON."""
+    harness.publish(b"x")
+    [hit] = asyncio.run(a_scan(harness).next_page(1))
+    properties = {
+        "city": TypedValue("binary", "Köln".encode()),
+        "id": TypedValue("binary", b"\x00\xff"),
+        "ratio": TypedValue("double", float("nan")),
+    }
+    event = replace(hit.event, key=b"\xff\x00", partition_key=None, properties=properties)
+
+    def refuse(name: str) -> None:
+        raise AssertionError(name)
+
+    [exported] = json.loads(export.to_json([replace(hit, event=event)]), parse_constant=refuse)
+
+    assert (exported["key"], exported["keyBase64"]) == (None, "/wA=")
+    assert exported["properties"] == {"city": "Köln", "id": "base64:AP8=", "ratio": "nan"}

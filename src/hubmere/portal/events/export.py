@@ -4,6 +4,7 @@ import base64
 import csv
 import io
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from hubmere.portal import formatting
@@ -12,34 +13,60 @@ from hubmere.portal.events.search import FoundEvent
 # Maximum size of an export: what a browser and a person can handle.
 MAX_EXPORTED_EVENTS = 5000
 MAX_EXPORTED_BYTES = 16 * 1024 * 1024
-_COLUMNS = ("partition", "sequenceNumber", "offset", "enqueuedTime", "key", "properties", "body", "bodyBase64")
+_COLUMNS = (
+    "partition",
+    "sequenceNumber",
+    "offset",
+    "enqueuedTime",
+    "key",
+    "keyBase64",
+    "properties",
+    "body",
+    "bodyBase64",
+)
 
 
 def fields(hit: FoundEvent) -> dict[str, object]:
-    """One event as plain values. A body that is not text is in `bodyBase64`."""
+    """One event as plain values. A key or a body that is not text is in `keyBase64` or `bodyBase64`."""
     event = hit.event
-    text = None if event.body is None else event.body.decode("utf-8", "replace")
-    is_text = text is not None and formatting.is_text(text)
+    text = None if event.body is None else _text(event.body)
     key = event.partition_key
     if key is None and event.key is not None:
-        key = event.key.decode("utf-8", "replace")
+        key = _text(event.key)
+    binary_key = event.key if key is None else None
     return {
         "partition": hit.partition,
         "sequenceNumber": event.sequence,
         "offset": str(event.offset),
         "enqueuedTime": formatting.timestamp(event.enqueued_ms),
         "key": key,
+        "keyBase64": None if binary_key is None else _base64(binary_key),
         "properties": {name: _plain(typed.value) for name, typed in event.properties.items()},
-        "body": text if is_text else None,
-        "bodyBase64": None if is_text or event.body is None else base64.b64encode(event.body).decode("ascii"),
+        "body": text,
+        "bodyBase64": None if text is not None or event.body is None else _base64(event.body),
     }
 
 
+def _text(value: bytes) -> str | None:
+    """Bytes as text; None if they are not text."""
+    text = value.decode("utf-8", "replace")
+    return text if formatting.is_text(text) else None
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode("ascii")
+
+
 def _plain(value: object) -> object:
+    if isinstance(value, float) and not math.isfinite(value):
+        # JSON has no such number (RFC 8259, 6).
+        return str(value)
     if isinstance(value, (str, int, float, bool)) or value is None:
         return value
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return base64.b64encode(bytes(value)).decode("ascii")
+        # Headers of Kafka clients are bytes, and most of them are text.
+        text = _text(bytes(value))
+        return f"base64:{_base64(bytes(value))}" if text is None else text
     return str(value)
 
 

@@ -54,9 +54,14 @@ class EventFilter:
         if wanted in (event.partition_key or "").casefold() or (event.key is not None and raw in event.key):
             return True
         return any(
-            wanted in name.casefold() or wanted in str(typed.value).casefold()
+            wanted in name.casefold() or wanted in _text(typed.value).casefold()
             for name, typed in (*event.properties.items(), *event.system_properties.items())
         )
+
+
+def _text(value: object) -> str:
+    """The value of a property as text; headers of Kafka clients are bytes."""
+    return bytes(value).decode("utf-8", "replace") if isinstance(value, (bytes, bytearray, memoryview)) else str(value)
 
 
 @dataclass(slots=True)
