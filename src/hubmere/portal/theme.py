@@ -406,11 +406,25 @@ def dialog(title: str, *, has_close: bool = False) -> Iterator[ui.dialog]:
 
 
 def dialog_buttons(box: ui.dialog, label: str, action: Action) -> None:
-    """The Cancel button and the button that confirms a dialog."""
+    """The Cancel button and the button that confirms a dialog. A double click confirms it once."""
+    is_running = False
+
+    async def run_once() -> None:
+        nonlocal is_running
+        if is_running or not box.value:
+            return
+        is_running = True
+        try:
+            pending = action()
+            if pending is not None:
+                await pending
+        finally:
+            is_running = False
+
     with row():
         ui.space()
         ui.button("Cancel", on_click=box.close).props("flat no-caps")
-        ui.button(label, on_click=action_handler(action)).props("no-caps unelevated")
+        ui.button(label, on_click=action_handler(run_once)).props("no-caps unelevated")
 
 
 async def confirm(question: str, button: str, *, typed: str | None = None) -> bool:
