@@ -21,3 +21,26 @@ def test_double_click_sends_one_event(admin: Visitor) -> None:
     admin.button("Search").click()
 
     expect(admin.page.get_by_text("Page 1: 2 events, 2 examined.")).to_be_visible()
+
+
+def test_body_that_is_too_large_for_the_form_is_refused(admin: Visitor, length: int) -> None:
+    """The node would send the text that it had before."""
+    admin.add_hub("limited", partitions=1)
+    admin.open("/explorer?hub=limited", "Explorer")
+
+    admin.button("Send event").click()
+    admin.field("Body").fill("x" * length)
+    admin.button("Send").click()
+
+    admin.expect_notification("at most 150,000 characters in this form")
+
+
+def test_properties_that_are_nested_too_deeply_are_refused(admin: Visitor) -> None:
+    """Python stops to parse them with an error of its own."""
+    admin.open("/explorer?hub=orders", "Explorer")
+
+    admin.button("Send event").click()
+    admin.field("Properties as a JSON object (optional)").fill("[" * 5000)
+    admin.button("Send").click()
+
+    admin.expect_notification("a JSON object with strings, numbers and booleans")

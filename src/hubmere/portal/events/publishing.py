@@ -39,6 +39,9 @@ async def _publish(
     waiting: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
 
     def on_settled(receipt: Receipt) -> None:
+        # Nobody waits any more if the person has closed the page.
+        if waiting.done():
+            return
         if receipt.error is None:
             waiting.set_result(receipt)
         else:

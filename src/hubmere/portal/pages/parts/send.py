@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from nicegui import ui
+from nicegui.events import GenericEventArguments
 
 from hubmere.model.errors import InvalidArgument
 from hubmere.portal import formatting, theme
@@ -13,6 +14,9 @@ from hubmere.portal.sign_in.portal_session import PageContext
 from hubmere.translate import EventView, HttpEvent, text_key
 
 _ANY = "any"
+# Maximum characters of a body in the form. NiceGUI sends no larger change of a field than 1 MB from the browser, and a
+# character takes up to six bytes there: after a larger one the node would still have the text before it.
+_MAX_BODY_CHARACTERS = 150_000
 # Fields of an event that the form does not show, by the AMQP properties that they come from.
 _KEPT_FIELDS = {
     "message_id": "message-id",
@@ -64,6 +68,9 @@ class _Form:
         self._body = ui.textarea("Body", value='{"hello": "world"}' if original is None else _body_text(original))
         self._body.props("outlined dense autofocus input-class=h-mono")
         self._body.set_enabled(original is None or _is_editable(original))
+        self._body_characters = 0
+        # The length arrives even if the text is too large to arrive.
+        self._body.on("update:modelValue", self._on_body_length, js_handler="(text) => emit((text ?? '').length)")
         self._type = ui.input("Content type", value="application/json" if original is None else _content_type(original))
         self._key = ui.input("Partition key (optional)", value="" if original is None else text_key(original) or "")
         self.partition = ui.select(partitions, value=partition, label="Partition")
@@ -75,16 +82,30 @@ class _Form:
         if original is not None and (kept := _kept_properties(original)):
             theme.note(f"Properties that stay as they are, because JSON has no such type: {', '.join(kept)}.")
 
+    def _on_body_length(self, event: GenericEventArguments) -> None:
+        self._body_characters = int(event.args)
+
     def _values(self) -> tuple[str, ...]:
         return tuple(field.value or "" for field in (self._body, self._type, self._key, self._properties))
 
     @property
     def is_changed(self) -> bool:
         """Whether the person has changed the event."""
+        self._check_body()
         return self._values() != self._texts
+
+    def _check_body(self) -> None:
+        """Refuse a body that is too large for the form."""
+        if self._body_characters > _MAX_BODY_CHARACTERS:
+            raise InvalidArgument(
+                "body",
+                formatting.quantity(self._body_characters, "character"),
+                f"at most {_MAX_BODY_CHARACTERS:,} characters in this form; `hubmere send` sends larger events",
+            )
 
     def event(self) -> HttpEvent:
         """The event in the form; what has no field is that of the original."""
+        self._check_body()
         original = self._original
         is_same_body = self._values()[0] == self._texts[0]
         kept = {} if original is None else _kept_properties(original)
@@ -149,7 +170,7 @@ def _properties(text: str) -> dict[str, str | int | float | bool]:
         return {}
     try:
         parsed = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, dict) or not all(map(_is_plain, parsed.values())):
         raise InvalidArgument("properties", text, "a JSON object with strings, numbers and booleans")
