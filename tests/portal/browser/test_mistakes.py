@@ -44,3 +44,33 @@ def test_properties_that_are_nested_too_deeply_are_refused(admin: Visitor) -> No
     admin.button("Send").click()
 
     admin.expect_notification("a JSON object with strings, numbers and booleans")
+
+
+def test_new_rule_does_not_replace_one_of_the_same_name(admin: Visitor) -> None:
+    """Its clients would lose their rights, or get more."""
+    admin.add_rule("in-use", "Listen")
+    admin.open("/access", "Access")
+
+    admin.button("New rule").click()
+    admin.field("Name").fill("In-Use")
+    admin.page.get_by_role("dialog").get_by_role("checkbox", name="Send").click()
+    admin.button("Create").click()
+
+    admin.expect_notification("already exists")
+    assert admin.arm("GET", "authorizationRules/in-use", {})["properties"]["rights"] == ["Listen"]
+
+
+def test_new_application_group_does_not_replace_one_of_the_same_name(admin: Visitor) -> None:
+    """Its clients would get other limits."""
+    policy = {"type": "ThrottlingPolicy", "name": "in", "metricId": "IncomingMessages", "rateLimitThreshold": 7}
+    described = {"clientAppGroupIdentifier": "SASKeyName=RootManageSharedAccessKey", "policies": [policy]}
+    admin.arm("PUT", "applicationGroups/limited", {"properties": described})
+    admin.open("/network", "Network")
+
+    admin.button("New application group").click()
+    admin.field("Name").fill("limited")
+    admin.button("Save").last.click()
+
+    admin.expect_notification("already exists")
+    found = admin.arm("GET", "applicationGroups/limited", {})["properties"]["policies"]
+    assert [each["rateLimitThreshold"] for each in found] == [7]

@@ -11,7 +11,13 @@ from hubmere.model.entity import AccessRule, KeyKind, Rights
 from hubmere.model.names import fold, publisher_name, rule_name
 from hubmere.portal import formatting, theme
 from hubmere.portal.paged_table import Column, PagedTable
-from hubmere.portal.pages.parts.rule_scopes import NAMESPACE_SCOPE, find_rule, managed_hub, managed_scopes
+from hubmere.portal.pages.parts.rule_scopes import (
+    NAMESPACE_SCOPE,
+    find_rule,
+    managed_hub,
+    managed_scopes,
+    require_new_rule,
+)
 from hubmere.portal.pages.parts.sas import sas_card
 from hubmere.portal.pages.routes import page
 from hubmere.portal.sign_in.portal_session import PageContext
@@ -102,6 +108,7 @@ def _new_rule(context: PageContext) -> None:
             hub = managed_hub(context, scope.value)
             rights = Rights.parse([right for right, box in boxes.items() if box.value])
             checked = rule_name((name.value or "").strip())
+            require_new_rule(context, scope.value, checked)
             manager, namespace = context.session.broker.manager, context.namespace_name
             await context.session.submit(
                 lambda actor, on_done: manager.write_rule(namespace, hub, checked, rights, actor, on_done)

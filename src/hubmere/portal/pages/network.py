@@ -7,6 +7,7 @@ from fastapi import Request
 from nicegui import ui
 
 from hubmere.model.entity import ApplicationGroup, DefaultAction, Rights, ThrottlingMetric, ThrottlingPolicy
+from hubmere.model.errors import AlreadyExists
 from hubmere.model.names import application_group_name
 from hubmere.portal import formatting, theme
 from hubmere.portal.paged_table import Column, PagedTable
@@ -123,6 +124,8 @@ class _ApplicationGroups:
             async def save() -> None:
                 context.require(Rights.MANAGE)
                 written = form.group(context)
+                if group is None:
+                    _require_new_group(context, written.name)
                 manager = context.session.broker.manager
                 await context.session.submit(
                     lambda actor, on_done: manager.write_application_group(written, actor, on_done)
@@ -131,6 +134,12 @@ class _ApplicationGroups:
                 ui.notify(f"Application group {written.name} was saved.", type="positive")
 
             theme.dialog_buttons(dialog, "Save", save)
+
+
+def _require_new_group(context: PageContext, name: str) -> None:
+    """Refuse a name in use: writing the group would replace its limits."""
+    if context.session.broker.entities.find_application_group(context.namespace_name, name) is not None:
+        raise AlreadyExists(f"{context.namespace_name}/{name}")
 
 
 class _GroupForm:

@@ -1,7 +1,8 @@
 """The scopes of authorization rules that a person may manage: the namespace and its hubs."""
 
 from hubmere.broker import HubView
-from hubmere.model.entity import AccessRule, Rights
+from hubmere.model.entity import AccessRule, Hub, Namespace, Rights
+from hubmere.model.errors import AlreadyExists
 from hubmere.portal.sign_in.portal_session import PageContext
 
 # Scope of a rule on the namespace; not a valid name of a hub.
@@ -25,6 +26,15 @@ def managed_hub(context: PageContext, scope: str) -> str | None:
 
 def find_rule(context: PageContext, scope: str, name: str) -> AccessRule:
     """A rule of a scope that the person may manage."""
+    return context.session.broker.entities.rule(_entity(context, scope), name)
+
+
+def require_new_rule(context: PageContext, scope: str, name: str) -> None:
+    """Refuse a name in use: writing the rule would change the rights of its clients."""
+    if context.session.broker.entities.find_rule(_entity(context, scope), name) is not None:
+        raise AlreadyExists(f"{scope}/{name}")
+
+
+def _entity(context: PageContext, scope: str) -> Namespace | Hub:
     hub = managed_hub(context, scope)
-    entities, entity = context.session.broker.entities, context.namespace.entity
-    return entities.rule(entity if hub is None else context.hub(hub).entity, name)
+    return context.namespace.entity if hub is None else context.hub(hub).entity
