@@ -74,3 +74,17 @@ def test_new_application_group_does_not_replace_one_of_the_same_name(admin: Visi
     admin.expect_notification("already exists")
     found = admin.arm("GET", "applicationGroups/limited", {})["properties"]["policies"]
     assert [each["rateLimitThreshold"] for each in found] == [7]
+
+
+def test_lag_of_a_group_that_nobody_reads_with_is_unknown(admin: Visitor) -> None:
+    """A lag of 0 would say that everything was read."""
+    admin.add_hub("unread", partitions=1)
+    admin.publish("unread", "{}")
+
+    admin.open("/groups", "Consumer groups")
+    admin.page.get_by_label("Search groups").fill("unread")
+    expect(admin.row("unread").locator("td").nth(5)).to_have_text("unknown")
+    expect(admin.row("unread").locator("td").nth(6)).to_have_text("")
+    admin.open("/group?protocol=AMQP&hub=unread&group=$Default", "$Default")
+
+    expect(admin.page.locator(".h-tile", has_text="Total lag").locator(".h-tile-number")).to_have_text("unknown")

@@ -11,9 +11,9 @@ from hubmere.model.names import DEFAULT_GROUP, fold
 from hubmere.portal import formatting, theme
 from hubmere.portal.events import search
 from hubmere.portal.history.boards import LagBoard
-from hubmere.portal.history.consumer_lag import KAFKA, ConsumerPosition, amqp_positions, lag_by_group
+from hubmere.portal.history.consumer_lag import KAFKA, ConsumerPosition, amqp_positions
 from hubmere.portal.paged_table import Column, PagedTable
-from hubmere.portal.pages.consumers.groups import administration
+from hubmere.portal.pages.consumers.groups import administration, known_lag_text
 from hubmere.portal.pages.consumers.reset_dialog import ResetForm, preview_table
 from hubmere.portal.pages.routes import GROUP_PATH, page
 from hubmere.portal.sign_in.portal_session import PageContext
@@ -224,7 +224,7 @@ class _AmqpGroup:
         session = self._context.session
         rows = amqp_positions(session.broker, hub, self._name, session.clock.now_ms())
         readers = len([row for row in rows if row.epoch is not None or row.reader])
-        lag = formatting.number(sum(lag_by_group(rows).values()))
+        lag = known_lag_text(rows)
         for tile, text in zip(self._tiles, (hub.name, "AMQP", formatting.number(readers), lag), strict=True):
             tile.text = text
         self._table.show(rows)

@@ -13,7 +13,15 @@ from nicegui.events import ValueChangeEventArguments
 
 from hubmere.broker import GroupAdministration, GroupOverview, HubView
 from hubmere.portal import formatting, theme
-from hubmere.portal.history.consumer_lag import AMQP, KAFKA, amqp_label, amqp_positions, kafka_label, lag_by_group
+from hubmere.portal.history.consumer_lag import (
+    AMQP,
+    KAFKA,
+    ConsumerPosition,
+    amqp_label,
+    amqp_positions,
+    kafka_label,
+    lag_by_group,
+)
 from hubmere.portal.history.recorder import LAG_WIDTH, lag_series
 from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.routes import GROUP_PATH, page
@@ -123,7 +131,7 @@ class _Groups:
             return formatting.number(found.lag)
         session = self._context.session
         positions = amqp_positions(session.broker, self._context.hub(row.hub), row.group, session.clock.now_ms())
-        return formatting.number(sum(lag_by_group(positions).values()))
+        return known_lag_text(positions)
 
     def _known_lag(self, row: Row) -> int:
         lags = self._context.session.recorder.lags
@@ -139,17 +147,23 @@ class _Groups:
         trends = {}
         for row in self._visible:
             first = last = 0.0
+            is_known = False
             for series in _series(row, self._hubs_of(row)):
                 rows = await recorder.read(series, _TREND_SECONDS, width=LAG_WIDTH)
                 if rows:
-                    first, last = first + rows[0][1][0], last + rows[-1][1][0]
-            trends[row.key] = trend_text(round(last - first))
+                    first, last, is_known = first + rows[0][1][0], last + rows[-1][1][0], True
+            trends[row.key] = trend_text(round(last - first)) if is_known else ""
         self._trends = trends
 
 
 def _series(row: Row, hubs: Sequence[HubView]) -> list[str]:
     label = kafka_label(row.group) if row.protocol == KAFKA else amqp_label(row.group)
     return [lag_series(hub.uid, label) for hub in hubs]
+
+
+def known_lag_text(positions: Sequence[ConsumerPosition]) -> str:
+    """The total lag of a consumer group of a hub; unknown if nobody reads with it and it has no checkpoint."""
+    return formatting.number(sum(lag_by_group(positions).values())) if positions else "unknown"
 
 
 def trend_text(change: int) -> str:
