@@ -88,3 +88,17 @@ def test_lag_of_a_group_that_nobody_reads_with_is_unknown(admin: Visitor) -> Non
     admin.open("/group?protocol=AMQP&hub=unread&group=$Default", "$Default")
 
     expect(admin.page.locator(".h-tile", has_text="Total lag").locator(".h-tile-number")).to_have_text("unknown")
+
+
+def test_live_view_of_a_deleted_hub_ends(admin: Visitor) -> None:
+    """Otherwise the same message appears twice a second."""
+    admin.add_hub("short-lived", partitions=1)
+    admin.open("/explorer?hub=short-lived", "Explorer")
+    live = admin.page.get_by_role("switch", name="Live")
+    live.click()
+    expect(admin.page.get_by_text("Live: new events appear here.")).to_be_visible()
+
+    admin.arm("DELETE", "eventhubs/short-lived", {})
+
+    admin.expect_notification("could not be found")
+    expect(live).to_have_attribute("aria-checked", "false")

@@ -7,6 +7,7 @@ from nicegui import ui
 
 from hubmere.broker import HubView
 from hubmere.model.entity import Rights
+from hubmere.model.errors import Refusal
 from hubmere.model.position import Position
 from hubmere.portal import formatting, theme
 from hubmere.portal.events import search
@@ -150,7 +151,13 @@ class _Events:
             self._search.set_status("Live: new events appear here.", is_live=True)
 
     def _show_new_events(self) -> None:
-        tail, hub = self._tail, self._readable_hub()
+        try:
+            hub = self._readable_hub()
+        except Refusal:
+            # The hub or the right is gone: one message is enough.
+            self._live.value = False
+            raise
+        tail = self._tail
         if tail is None or tail.hub is not hub:
             self._live.value = False
             return
