@@ -55,7 +55,8 @@ class PagedTable(Generic[T]):
         displayed = [_column(column) for column in columns]
         if actions is not None:
             index, align = (0, "left") if actions_first else (len(displayed), "right")
-            displayed.insert(index, {"name": "actions", "label": "Actions", "field": "actions", "align": align})
+            # Without a field: NiceGUI would log a warning about the list in each row, which has its own template here.
+            displayed.insert(index, {"name": "actions", "label": "Actions", "field": "", "align": align})
         pagination = {
             "rowsPerPage": ROWS_PER_PAGE,
             "page": 1,

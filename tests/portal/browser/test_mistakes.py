@@ -1,7 +1,10 @@
 """What a person does wrong in the portal: clicks twice, takes a name in use, sends too much."""
 
+import re
+
 from playwright.sync_api import expect
 
+from hubmere.testing import Node
 from portal.browser.visitor import Visitor
 
 # NiceGUI sends no change of a field of 1 MB from the browser.
@@ -102,3 +105,11 @@ def test_live_view_of_a_deleted_hub_ends(admin: Visitor) -> None:
 
     admin.expect_notification("could not be found")
     expect(live).to_have_attribute("aria-checked", "false")
+
+
+def test_pages_with_buttons_in_tables_log_no_warnings(admin: Visitor, portal_node: Node) -> None:
+    """Whoever reads the node's log looks for problems of the node."""
+    admin.open("/access", "Access")
+    expect(admin.page.get_by_role("button", name=re.compile("^Keys")).first).to_be_visible()
+
+    assert "Found list in column" not in portal_node.logs()
