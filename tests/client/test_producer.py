@@ -110,3 +110,16 @@ def test_batch_that_is_too_large_is_refused_with_its_partition(hubs: Hubs) -> No
         producer.flush()
 
     assert refusal.value.code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_batch_that_the_node_does_not_even_read_is_refused_at_once(hubs: Hubs) -> None:
+    """The node closes the connection; without the limit of the hub, the batch would be written again and again."""
+    hub = hubs.new()
+    producer = HubProducer(hubs.client, hub, 7)
+    producer.send(0, a_batch(bodies(2)))
+
+    with pytest.raises(Refused, match=f"1 events to partition 1 of '{hub}'.* the hub takes at most 1048576") as refusal:
+        producer.send_all([(0, a_batch(bodies(1))), (1, a_batch([bytes(5_000_000)]))])
+
+    assert refusal.value.code == ErrorCode.MESSAGE_TOO_LARGE
+    assert hubs.reader(hub).bounds([0]) == {0: Bounds(0, 2)}

@@ -13,6 +13,7 @@ from hubmere.wire.kafka.messages.configs import ConfigResource, DescribeConfigsR
 
 _TOPIC: Final = ResourceType.TOPIC
 _TIMESTAMP_TYPE: Final = "message.timestamp.type"
+_LARGEST_BATCH: Final = "max.message.bytes"
 
 
 def consumer_groups(client: Client, hub: str) -> list[str] | None:
@@ -25,6 +26,12 @@ def capture_of(client: Client, hub: str) -> dict[str, Any] | None:
     """Where the captured files of a hub are (`url`, null if nowhere) and how they are called; None if unknown."""
     found = _ask(client, hub, CAPTURE)
     return found if isinstance(found, dict) else None
+
+
+def largest_batch_bytes(client: Client, hub: str) -> int | None:
+    """The size of the largest batch that the hub takes; None if the broker does not tell."""
+    value = _value_of(client, hub, _LARGEST_BATCH)
+    return None if value is None else int(value)
 
 
 def has_ordered_times(client: Client, hub: str) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from hubmere.client.connection import Client, Connection
+from hubmere.client.facts import largest_batch_bytes
 from hubmere.client.failures import ClientFailure, Refused
 from hubmere.records.header import PRODUCER_SEQUENCE_MASK, read_header, seal, write_header
 from hubmere.records.records import Record, encode_batch
@@ -26,6 +27,8 @@ __all__ = ["HubProducer", "Record", "encode_batch", "producer_id_of"]
 _MAX_IN_FLIGHT: Final = 4
 # Several batches in one request stay below what the service accepts (`message.max.bytes`).
 _MAX_REQUEST_BYTES: Final = 1_000_000
+# A node refuses a batch that is too large. A request larger than 4 MiB it may not even read: it closes the connection.
+_MAX_READ_BYTES: Final = 4_000_000
 _ACKS_ALL: Final = -1
 _PRODUCE_TIMEOUT_MS: Final = 30_000
 _EPOCH: Final = 0
@@ -70,8 +73,24 @@ class HubProducer:
 
     def send_all(self, batches: Sequence[tuple[int, bytearray]]) -> None:
         """Number, seal and write batches, which must not be used again; waits only while too many are in flight."""
+        self._check_sizes(batches)
         for request in _requests_of(batches):
             self._send_request([self._number(partition, batch) for partition, batch in request])
+
+    def _check_sizes(self, batches: Sequence[tuple[int, bytearray]]) -> None:
+        """Refuse a batch that the hub does not take, if the node might close the connection instead of refusing it."""
+        partition, batch = max(batches, key=lambda each: len(each[1]), default=(0, bytearray()))
+        if len(batch) <= _MAX_READ_BYTES:
+            return
+        # The answers that are still to come arrive before that of another request.
+        self.flush()
+        limit = largest_batch_bytes(self._client, self._hub)
+        if limit is not None and len(batch) > limit:
+            text = f"It has {len(batch)} bytes; the hub takes at most {limit}."
+            raise Refused(self._what(partition, read_header(batch).record_count), ErrorCode.MESSAGE_TOO_LARGE, text)
+
+    def _what(self, partition: int, events: int) -> str:
+        return f"a batch of {events} events to partition {partition} of '{self._hub}'"
 
     def _send_request(self, batches: list[_Batch]) -> None:
         self._settle(_MAX_IN_FLIGHT - 1)
@@ -124,8 +143,7 @@ class HubProducer:
         events = {batch.partition: batch.events for batch in self._in_flight[0]}
         for part in [part for topic in connection.receive().topics for part in topic.partitions]:
             if part.error_code not in _WRITTEN:
-                what = f"a batch of {events[part.index]} events to partition {part.index} of '{self._hub}'"
-                raise Refused(what, part.error_code, part.error_message)
+                raise Refused(self._what(part.index, events[part.index]), part.error_code, part.error_message)
 
 
 def _requests_of(batches: Sequence[tuple[int, bytearray]]) -> Iterator[list[tuple[int, bytearray]]]:
