@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.padding import PKCS7
 from hubmere.client.connection import KafkaAddress
 from hubmere.pipeline.options import WITHOUT_EFFECT, InvalidOption, Options, read_options
 from hubmere.pipeline.positions import EventPosition
+from hubmere.settings.capture import TARGET_KEYS
 
 SECRET = "c2VjcmV0IHNlY3JldA=="
 SERVICE = f"Endpoint=sb://ns.example.net/;SharedAccessKeyName=root;SharedAccessKey={SECRET};EntityPath=orders"
@@ -73,12 +74,20 @@ def test_options_of_the_connector_are_accepted() -> None:
         ("eventhubs.startPosition", "startingPosition"),
         ("failOnDataLos", "failOnDataLoss"),
         ("eventhubs.consumergroups", "consumerGroup"),
+        ("eventhubs.capture.accountKey", "capture.account_key"),
     ],
 )
 def test_misspelt_option_is_refused_with_the_nearest_name(name: str, nearest: str) -> None:
     """Ignoring a limit or a position would silently change the query."""
     with pytest.raises(InvalidOption, match=rf"'{name}'.*did you mean.*{nearest}"):
         read_options({"eventhubs.connectionString": SERVICE, name: "1"})
+
+
+def test_options_of_a_location_are_the_keys_of_a_capture_target() -> None:
+    """The manual refers to the keys of targets in the settings."""
+    given = {f"capture.{name}": "x" for name in TARGET_KEYS if name != "url"}
+
+    assert options(capture="s3://bucket", **given).capture_options.keys() == TARGET_KEYS.keys() - {"url"}
 
 
 @pytest.mark.parametrize("name", ["kafka.group.id", "eventhubs.path", "subscribe"])

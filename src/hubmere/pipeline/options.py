@@ -19,7 +19,7 @@ from hubmere.client.connection import CLIENT_ID_PREFIX, Account, KafkaAddress
 from hubmere.model.errors import InvalidArgument
 from hubmere.model.names import group_name
 from hubmere.model.security.connection_string import ConnectionString
-from hubmere.pipeline.history.location import read_location
+from hubmere.pipeline.history.location import LOCATION_OPTIONS, read_location
 from hubmere.pipeline.positions import (
     EventPosition,
     InvalidPosition,
@@ -178,13 +178,14 @@ def read_options(given: Mapping[str, str]) -> Options:
 
 def _check_names(given: Mapping[str, str]) -> None:
     """Refuse an option that neither this source nor Spark has."""
-    names = (*_WITH_EFFECT, *_OF_AAD_AUTH, *_OF_KAFKA)
+    of_location = (_CAPTURE_OPTIONS + name for name in LOCATION_OPTIONS)
+    names = (*_WITH_EFFECT, *_OF_AAD_AUTH, *_OF_KAFKA, *of_location)
     known = {name.lower(): name for name in names} | {name: name for name in WITHOUT_EFFECT}
     for name in given:
         folded = name.lower()
         short = folded.removeprefix(PREFIX)
         is_sparks = folded in _OF_SPARK or folded.startswith(_OF_SPARK_PREFIXES)
-        if short not in known and not short.startswith(_CAPTURE_OPTIONS) and not is_sparks:
+        if short not in known and not is_sparks:
             near = [known[each] for each in get_close_matches(short, known)]
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise InvalidOption(name, f"is not an option of this source{hint}")

@@ -12,6 +12,11 @@ from hubmere.model.errors import InvalidArgument
 from hubmere.pipeline.capture.files.names import DELTA_FORMAT, NameFormat
 
 AUTO: Final = "auto"
+# The options of a location: credentials, by the names of a capture target's keys.
+LOCATION_OPTIONS: Final = (
+    "connection_string", "account_key", "sas_token", "access_key_id", "secret_access_key", "session_token", "region",
+    "endpoint", "ca_file",
+)  # fmt: skip
 _EXTENSIONS: Final = ("avro", "parquet")
 
 
