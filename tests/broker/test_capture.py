@@ -379,19 +379,19 @@ def test_work_is_due_while_the_windows_are_not_known(harness: CaptureHarness) ->
     """After Capture was enabled or the node was restarted, the job must run and report its windows."""
     harness.capture(skip_empty=True)
 
-    assert harness.captures.next_due_ms() == 0
+    assert harness.captures.next_due_ms(NOW_MS) == 0
 
 
 def test_no_work_is_due_in_a_hub_without_waiting_events(harness: CaptureHarness) -> None:
     """The job need not run, unless it has to write empty files."""
     harness.capture(skip_empty=True)
     a_window(harness)
-    without_files = harness.captures.next_due_ms()
+    without_files = harness.captures.next_due_ms(NOW_MS)
     described = harness.capture(skip_empty=False).entity.capture
 
     assert described is not None
     assert without_files is None
-    assert harness.captures.next_due_ms() == WINDOW_START_MS + described.interval_s * 1000
+    assert harness.captures.next_due_ms(NOW_MS) == WINDOW_START_MS + described.interval_s * 1000
 
 
 def test_work_is_due_at_the_end_of_the_window_of_the_first_waiting_event(harness: CaptureHarness) -> None:
@@ -403,7 +403,23 @@ def test_work_is_due_at_the_end_of_the_window_of_the_first_waiting_event(harness
     harness.publish(1, now_ms=WINDOW_START_MS + 7 * interval_ms + 1)
     harness.publish(1, now_ms=WINDOW_START_MS + 9 * interval_ms)
 
-    assert harness.captures.next_due_ms() == WINDOW_START_MS + 8 * interval_ms
+    now_ms = WINDOW_START_MS + 9 * interval_ms
+    assert harness.captures.next_due_ms(now_ms) == WINDOW_START_MS + 8 * interval_ms
+
+
+def test_work_is_due_although_the_first_waiting_event_has_a_time_in_the_far_future(harness: CaptureHarness) -> None:
+    """Producers may set times (CreateTime). The job closes such a window now, so it must not sleep until then."""
+    described = harness.capture(skip_empty=True).entity.capture
+    assert described is not None
+    interval_ms = described.interval_s * 1000
+    a_window(harness)
+    harness.publish(1, now_ms=WINDOW_START_MS + 1000 * interval_ms)
+
+    assert harness.captures.next_due_ms(WINDOW_START_MS) == WINDOW_START_MS + interval_ms
+    now_ms = WINDOW_START_MS + 5 * interval_ms
+    due_ms = harness.captures.next_due_ms(now_ms)
+    assert due_ms is not None
+    assert due_ms <= now_ms
 
 
 def test_work_is_due_at_once_when_the_size_is_reached(harness: CaptureHarness) -> None:
@@ -414,10 +430,10 @@ def test_work_is_due_at_once_when_the_size_is_reached(harness: CaptureHarness) -
     count = described.size_limit_bytes // 1_000_000 + 1
 
     for _ in range(count):
-        assert harness.captures.next_due_ms() != 0
+        assert harness.captures.next_due_ms(NOW_MS) != 0
         harness.publish(1, size=1_000_000)
 
-    assert harness.captures.next_due_ms() == 0
+    assert harness.captures.next_due_ms(NOW_MS) == 0
 
 
 def test_work_is_due_for_a_hub_that_fails(harness: CaptureHarness) -> None:
@@ -427,7 +443,7 @@ def test_work_is_due_for_a_hub_that_fails(harness: CaptureHarness) -> None:
 
     harness.report(error="the destination is gone")
 
-    assert harness.captures.next_due_ms() == 0
+    assert harness.captures.next_due_ms(NOW_MS) == 0
 
 
 def test_windows_of_an_earlier_capture_do_not_apply_to_the_next(harness: CaptureHarness) -> None:
@@ -438,4 +454,4 @@ def test_windows_of_an_earlier_capture_do_not_apply_to_the_next(harness: Capture
 
     harness.capture(skip_empty=True)
 
-    assert harness.captures.next_due_ms() == 0
+    assert harness.captures.next_due_ms(NOW_MS) == 0

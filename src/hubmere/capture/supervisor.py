@@ -247,8 +247,9 @@ class Supervisor:
     def _check_due(self) -> None:
         now = self._clock.monotonic()
         if self._sleep.is_check_due(now):
-            due_ms = self._captures.next_due_ms()
-            self._sleep.record_due(None if due_ms is None else (due_ms - self._clock.now_ms()) / 1000, now)
+            now_ms = self._clock.now_ms()
+            due_ms = self._captures.next_due_ms(now_ms)
+            self._sleep.record_due(None if due_ms is None else (due_ms - now_ms) / 1000, now)
 
     async def _start_or_sleep(self) -> None:
         if self._sleep.must_run:

@@ -139,6 +139,37 @@ def test_first_window_starts_with_its_first_event() -> None:
     assert first_window(log, 2, START + 100) == Window(2, START + 100)
 
 
+def test_event_with_a_time_in_the_far_future_does_not_keep_its_window_open() -> None:
+    """Producers may set times (CreateTime): an event of the year 2100 must not hold back all events after it."""
+    log = Log([(START + 10**9, 1), (START + 5, 1)])
+
+    assert plan(Window(0, START), log, RULES, START + 59).files == ()
+    files, window = plan(Window(0, START), log, RULES, START + 60)
+
+    assert files == (FilePlan(0, 2, START),)
+    assert window == Window(2, START + 60)
+
+
+@settings(max_examples=300)
+@given(
+    seconds=st.lists(st.integers(0, 200) | st.integers(0, 10**9), min_size=1, max_size=30),
+    pauses=st.lists(st.integers(0, 100), max_size=30),
+)
+def test_every_event_is_in_a_file_soon_whatever_times_producers_set(seconds: list[int], pauses: list[int]) -> None:
+    """All events are there from the beginning. A time of up to one interval ahead may keep a window open until then."""
+    log, window, now = Log([(START + second, 1) for second in seconds]), Window(0, START), START
+    files: list[FilePlan] = []
+    # After the pauses, enough checks for events that are just less than an interval ahead, again and again.
+    for pause in (*pauses, *[RULES.interval_s] * (3 * len(seconds) + 3)):
+        now += pause
+        planned, window = plan(window, log, RULES, now)
+        files += planned
+
+    assert [file.first for file in files] == [0, *(file.end for file in files[:-1])]
+    assert window.at == files[-1].end == log.end
+    assert all(earlier.second < later.second for earlier, later in pairwise(files))
+
+
 @settings(max_examples=300)
 @given(
     events=st.lists(st.tuples(st.integers(0, 90), st.integers(1, 60)), max_size=40),

@@ -225,7 +225,7 @@ class Captures:
                     return True
         return False
 
-    def next_due_ms(self) -> int | None:
+    def next_due_ms(self, now_ms: int) -> int | None:
         """When the next window of any hub ends, in ms since 1970; past if it has ended or is not known, None if no
         window ends before another event arrives."""
         found: list[int] = []
@@ -235,7 +235,8 @@ class Captures:
                 return NOW_MS
             if self._blocked_reason(hub) is None:
                 partitions = range(hub.entity.partition_count)
-                dues = (self._windows.due_ms(hub, one, self.captured_end(hub.entity, one)) for one in partitions)
+                ends = ((one, self.captured_end(hub.entity, one)) for one in partitions)
+                dues = (self._windows.due_ms(hub, one, captured, now_ms) for one, captured in ends)
                 found += [due_ms for due_ms in dues if due_ms is not None]
         return min(found, default=None)
 

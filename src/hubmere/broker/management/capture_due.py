@@ -41,7 +41,7 @@ class OpenWindows:
         self._starts = {key: start for key, start in self._starts.items() if key[0] in capture_ids}
         self._first_waiting = {key: first for key, first in self._first_waiting.items() if key[0] in capture_ids}
 
-    def due_ms(self, hub: LiveHub, partition: int, captured: int) -> int | None:
+    def due_ms(self, hub: LiveHub, partition: int, captured: int, now_ms: int) -> int | None:
         """When the open window of a partition ends, in ms since 1970; None if that needs another event first."""
         capture, capture_id = hub.entity.capture, hub.entity.captured_since.id
         assert capture is not None, "the hub is captured"
@@ -59,7 +59,11 @@ class OpenWindows:
         except Refusal:
             # Nobody can read an offline partition.
             return None
-        return _window_end_ms(start_ms, first_ms, capture.interval_s * 1000)
+        interval_ms = capture.interval_s * 1000
+        if first_ms > now_ms + interval_ms:
+            # Such a time is wrong; the job takes the event for one of the last interval (`planning.windows`).
+            first_ms = now_ms - interval_ms
+        return _window_end_ms(start_ms, first_ms, interval_ms)
 
     def _enqueued_ms(self, key: tuple[str, int], log: PartitionLog, sequence: int) -> int:
         """When an event was enqueued; read once per window. 0 if the log cannot say it without waiting."""

@@ -97,7 +97,8 @@ def plan(window: Window, log: LogView, rules: Rules, now_s: int, *, closes_all: 
 def _close(
     window: Window, log: LogView, rules: Rules, now_s: int, *, closes_all: bool
 ) -> tuple[FilePlan, Window] | None:
-    start_s = _window_of(window.start_s, min(log.second_at(window.at), now_s), rules.interval_s)
+    second = _plausible_second(log.second_at(window.at), now_s, rules.interval_s)
+    start_s = _window_of(window.start_s, second, rules.interval_s)
     deadline_s = start_s + rules.interval_s
     by_time = _cut_by_time(log, window.at, deadline_s, now_s)
     # A run that takes everything cannot wait for the next second: its names may run ahead of the clock.
@@ -112,6 +113,12 @@ def _close(
     if now_s >= deadline_s:
         return _file(window.at, log.end, start_s, _window_of(start_s, now_s, rules.interval_s))
     return _file(window.at, log.end, start_s, max(start_s + 1, now_s)) if closes_all else None
+
+
+def _plausible_second(second: int, now_s: int, interval_s: int) -> int:
+    """When the first event of a window was enqueued. A time that is further ahead than the next window was set by a
+    producer or by a clock that was wrong: its window would stay open until then, and the events after it with it."""
+    return now_s - interval_s if second > now_s + interval_s else min(second, now_s)
 
 
 def _file(first: int, end: int, second: int, next_s: int) -> tuple[FilePlan, Window]:
