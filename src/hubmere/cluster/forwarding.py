@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
-from hubmere.cluster.upstream.failures import RequestRefused, UpstreamFailure
-from hubmere.cluster.upstream.upstream import MOVED, Upstream
+from hubmere.cluster.upstream.failures import BrokerUnreachable, UpstreamFailure
+from hubmere.cluster.upstream.upstream import MOVED, QUESTIONS, Upstream
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.offsets import GROUP_COORDINATOR, TRANSACTION_COORDINATOR
 from hubmere.wire.kafka.messages.transactions import InitProducerIdRequest
@@ -19,6 +19,12 @@ from hubmere.wire.kafka.messages.transactions import InitProducerIdRequest
 # A JoinGroup waits as long as the rebalance timeout of its group: half an hour at most.
 _LONGEST_WAIT_S: Final = 1_830.0
 _TRANSACTION_MS: Final = 60_000
+# How long a leader may take to answer for a position, and any broker for other requests. Clients wait for 30 seconds,
+# in which the answers of the other leaders have to reach them.
+_LEADER_SECONDS: Final = 10.0
+_BROKER_SECONDS: Final = 30.0
+# A topic of a request without partitions.
+_NOTHING_ASKED: Final = (-1, ErrorCode.NONE)
 # How often a coordinator that has moved is looked up again for one request, and the pause before: brokers learn of the
 # new one within a second as a rule. Clients try again themselves afterwards.
 _MOVES: Final = 10
@@ -143,50 +149,83 @@ class KafkaCoordination:
             self._upstream.forget_coordinator(kind, key)
         return answer
 
-    async def ask_leaders(self, client: str, body: Any, version: int) -> Any:
-        """Ask the leaders of all partitions that a request names; one answer."""
-        try:
-            parts = await self._by_leader(body)
-            answers = await asyncio.gather(
-                *(self._ask_broker(broker, client, part, version) for broker, part in parts.items())
-            )
-        except (UpstreamFailure, TimeoutError) as failure:
-            for topic in body.topics:
-                await self._upstream.refresh_shared(topic.name)
-            raise self._failed(str(failure)) from failure
-        if any(_codes(answer) & MOVED for answer in answers):
-            for topic in body.topics:
-                await self._upstream.refresh_shared(topic.name)
-        return replace(answers[0], topics=tuple(topic for answer in answers for topic in answer.topics))
+    async def ask_leaders(self, client: str, body: Any, version: int) -> tuple[list[Any], list[tuple[Any, ErrorCode]]]:
+        """Ask the leaders of all partitions that a request names.
 
-    async def _by_leader(self, body: Any) -> dict[int, Any]:
+        Returns the topics of their answers, and the topics of the request that have no answer, with the reason: a
+        partition without a leader must not keep a client from the others.
+        """
+        parts, unanswered = self._by_leader(body)
+        answers = await asyncio.gather(
+            *(self._ask_leader(broker, client, part, version) for broker, part in parts.items())
+        )
+        found: list[Any] = []
+        for part, answer in zip(parts.values(), answers, strict=True):
+            if answer is None:
+                unanswered += [(topic, ErrorCode.LEADER_NOT_AVAILABLE) for topic in part.topics]
+            else:
+                found += answer.topics
+        if any(code for _, code in unanswered) or any(answer and _codes(answer) & MOVED for answer in answers):
+            for topic in body.topics:
+                await self._upstream.refresh_shared(topic.name)
+        return found, unanswered
+
+    def _by_leader(self, body: Any) -> tuple[dict[int, Any], list[tuple[Any, ErrorCode]]]:
+        """The part of a request for each broker, and the topics that no broker can be asked about."""
         topics: dict[int, list[Any]] = {}
+        unanswered: list[tuple[Any, ErrorCode]] = []
         for topic in body.topics:
             name = _PARTITIONS if hasattr(topic, _PARTITIONS) else _INDEXES
-            parts: dict[int, list[Any]] = {}
+            parts: dict[tuple[int, ErrorCode], list[Any]] = {}
             for part in getattr(topic, name):
-                leader = self._upstream.leader(topic.name, part if name == _INDEXES else part.index)
-                if leader is None:
-                    raise RequestRefused(topic.name, ErrorCode.LEADER_NOT_AVAILABLE)
                 has_epoch = hasattr(part, "current_leader_epoch")
                 known = replace(part, current_leader_epoch=-1) if has_epoch else part
-                parts.setdefault(leader.broker, []).append(known)
-            for broker, found in parts.items():
-                topics.setdefault(broker, []).append(replace(topic, **{name: tuple(found)}))
-        return {broker: replace(body, topics=tuple(found)) for broker, found in topics.items()}
+                place = self._leader_of(topic.name, part if name == _INDEXES else part.index)
+                parts.setdefault(place, []).append(known)
+            for (broker, code), found in (parts or {_NOTHING_ASKED: []}).items():
+                named = replace(topic, **{name: tuple(found)})
+                if broker < 0:
+                    unanswered.append((named, code))
+                else:
+                    topics.setdefault(broker, []).append(named)
+        return {broker: replace(body, topics=tuple(found)) for broker, found in topics.items()}, unanswered
 
-    async def _ask_broker(self, broker: int, client: str, body: object, version: int) -> Any:
+    def _leader_of(self, topic: str, partition: int) -> tuple[int, ErrorCode]:
+        """The broker that leads a partition; -1 and the reason if there is none."""
+        leader, count = self._upstream.leader(topic, partition), self._upstream.partition_count(topic)
+        if leader is not None:
+            return leader.broker, ErrorCode.NONE
+        exists = count is None or 0 <= partition < count
+        return -1, ErrorCode.LEADER_NOT_AVAILABLE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    async def _ask_leader(self, broker: int, client: str, body: Any, version: int) -> Any | None:
+        """The answer of one leader; None if there is none."""
+        seconds = max(_LEADER_SECONDS, getattr(body, "timeout_ms", 0) / 1000)
+        try:
+            return await self._ask_broker(broker, client, body, version, min(seconds, _BROKER_SECONDS))
+        except UpstreamFailure:
+            return None
+
+    async def _ask_broker(
+        self, broker: int, client: str, body: object, version: int, seconds: float = _BROKER_SECONDS
+    ) -> Any:
+        """Ask one broker; one that does not answer in time loses its connection, as later requests would wait too."""
         connection = await self._upstream.connection(broker, client)
-        async with asyncio.timeout(30.0):
-            return await connection.send(body, connection.nearest_version(type(body), version))
+        try:
+            async with asyncio.timeout(seconds):
+                return await connection.send(body, connection.nearest_version(type(body), version))
+        except TimeoutError:
+            why = f"no answer within {seconds:g} s"
+            connection.close(why)
+            raise BrokerUnreachable(connection.address, why) from None
 
     async def ask_all(self, body: object, version: int) -> list[Any]:
         """Ask every broker."""
         try:
             return await asyncio.gather(
-                *(self._ask_broker(broker, "questions", body, version) for broker in list(self._upstream.brokers))
+                *(self._ask_broker(broker, QUESTIONS, body, version) for broker in list(self._upstream.brokers))
             )
-        except (UpstreamFailure, TimeoutError) as failure:
+        except UpstreamFailure as failure:
             raise self._failed(str(failure)) from failure
 
     async def new_producer_id(self) -> tuple[int, int]:

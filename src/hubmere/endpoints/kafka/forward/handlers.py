@@ -337,9 +337,9 @@ async def _ask_leaders(
     if not good:
         return forwarded.request.api.response(topics=tuple(bad))
     asked = replace(forwarded.body, topics=tuple(good))
-    answer = await forwarded.port.ask_leaders(forwarded.client, asked, forwarded.version)
-    answer = forwarded.to_client(answer)
-    return replace(answer, topics=(*answer.topics, *bad))
+    found, unanswered = await forwarded.port.ask_leaders(forwarded.client, asked, forwarded.version)
+    bad += [refuse(forwarded.to_client(topic), code) for topic, code in unanswered]
+    return forwarded.request.api.response(topics=(*forwarded.to_client(tuple(found)), *bad))
 
 
 def _failed_positions(refuse: Callable[[Any, ErrorCode], object]) -> Callable[[ForwardedRequest, ErrorCode], object]:

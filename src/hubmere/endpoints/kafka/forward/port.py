@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
+from hubmere.wire.kafka.errors import ErrorCode
+
 
 class CoordinationFailed(Exception):
     """The coordinator, or the leader of a partition, cannot be reached now; the client should try again."""
@@ -63,8 +65,11 @@ class Coordination(Protocol):
     async def ask_coordinator(self, client: str, group: str, body: object, version: int) -> Any:
         """Ask the coordinator of a group."""
 
-    async def ask_leaders(self, client: str, body: Any, version: int) -> Any:
-        """Ask the leaders of all partitions that a request names; one answer."""
+    async def ask_leaders(self, client: str, body: Any, version: int) -> tuple[list[Any], list[tuple[Any, ErrorCode]]]:
+        """Ask the leaders of all partitions that a request names.
+
+        Returns the topics of their answers, and the topics of the request that have no answer, with the reason.
+        """
 
     async def ask_all(self, body: object, version: int) -> list[Any]:
         """Ask every broker."""
