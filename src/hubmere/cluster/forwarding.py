@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
+from hubmere.cluster.upstream.connection import BrokerConnection
 from hubmere.cluster.upstream.failures import BrokerUnreachable, UpstreamFailure
 from hubmere.cluster.upstream.upstream import MOVED, QUESTIONS, Upstream
 from hubmere.wire.kafka.errors import ErrorCode
@@ -53,6 +54,8 @@ class KafkaCoordination:
         """`provide` creates the topic of a hub; `note_transaction` tells the engine a producer's transactional id."""
         self._provide = provide
         self.note_transaction = note_transaction
+        # Connections of clients that are open.
+        self._clients: set[str] = set()
         self._subscriptions: dict[str, dict[tuple[str, str], Any]] = {}
         self._upstream = upstream
         self._prefix = prefix
@@ -139,7 +142,7 @@ class KafkaCoordination:
         """Ask once; after an answer that the coordinator has moved, it is looked up again next time."""
         try:
             broker = await self._upstream.coordinator(kind, key)
-            connection = await self._upstream.connection(broker, client)
+            connection = await self._connection(broker, client)
             async with asyncio.timeout(_LONGEST_WAIT_S):
                 answer = await connection.send(body, connection.nearest_version(type(body), version))
         except (UpstreamFailure, TimeoutError) as failure:
@@ -210,7 +213,7 @@ class KafkaCoordination:
         self, broker: int, client: str, body: object, version: int, seconds: float = _BROKER_SECONDS
     ) -> Any:
         """Ask one broker; one that does not answer in time loses its connection, as later requests would wait too."""
-        connection = await self._upstream.connection(broker, client)
+        connection = await self._connection(broker, client)
         try:
             async with asyncio.timeout(seconds):
                 return await connection.send(body, connection.nearest_version(type(body), version))
@@ -218,6 +221,21 @@ class KafkaCoordination:
             why = f"no answer within {seconds:g} s"
             connection.close(why)
             raise BrokerUnreachable(connection.address, why) from None
+
+    async def _connection(self, broker: int, client: str) -> BrokerConnection:
+        """A connection of a client, or the shared one. A client may have gone, before it is opened or meanwhile."""
+        self._check_client(client)
+        connection = await self._upstream.connection(broker, client)
+        try:
+            self._check_client(client)
+        except BrokerUnreachable:
+            self._upstream.close_lane(client)
+            raise
+        return connection
+
+    def _check_client(self, client: str) -> None:
+        if client != QUESTIONS and client not in self._clients:
+            raise BrokerUnreachable(client, "its connection is closed")
 
     async def ask_all(self, body: object, version: int) -> list[Any]:
         """Ask every broker."""
@@ -241,10 +259,12 @@ class KafkaCoordination:
 
     def begin_client(self, client: str, client_id: str) -> None:
         """A client's requests are passed on with its own client id: coordinators describe members of groups by it."""
+        self._clients.add(client)
         self._upstream.name_lane(client, client_id)
 
     def end_client(self, client: str) -> None:
         """A client's connection is closed."""
+        self._clients.discard(client)
         self._subscriptions.pop(client, None)
         self._upstream.close_lane(client)
 
