@@ -1,5 +1,7 @@
 """One request on its way to the cluster: its names are translated, its rights are checked, and it is answered later."""
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
@@ -14,6 +16,8 @@ from hubmere.model.entity import Rights
 from hubmere.model.errors import Refusal
 from hubmere.wire.kafka.connection import Request
 from hubmere.wire.kafka.errors import ErrorCode
+
+log = logging.getLogger("hubmere.kafka")
 
 UNAVAILABLE: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE
 FORBIDDEN: Final = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -115,6 +119,9 @@ def forwarded_handler(
             answer = failed(forwarded, UNAVAILABLE)
         except Refusal as refusal:
             answer = failed(forwarded, code_of(refusal))
+        except Exception:  # the top of a task; a request without an answer blocks all that follow on its connection
+            log.exception("a forwarded request failed")
+            answer = failed(forwarded, ErrorCode.UNKNOWN_SERVER_ERROR)
         forwarded.respond(answer)
 
     def handle(session: KafkaSession, request: Request) -> None:
@@ -133,16 +140,45 @@ async def split_topics(
     refuse: Callable[[Any, ErrorCode], object],
     *,
     right: Rights = Rights.LISTEN,
+    unavailable: ErrorCode = UNAVAILABLE,
 ) -> tuple[list[Any], list[Any]]:
     """The topics to pass on, under their names of the cluster, and the answers for those that cannot be.
 
-    Those to pass on exist on the cluster when this returns.
+    Those to pass on exist on the cluster when this returns. A hub whose topic is damaged does not stop the others.
     """
+    good, bad = name_topics(forwarded, topics, refuse, right=right)
+    try:
+        await forwarded.port.provide([topic.name for topic in good])
+    except CoordinationFailed:
+        found = await asyncio.gather(*(_is_provided(forwarded, topic.name) for topic in good))
+        if not any(found):
+            raise
+        missing = [topic for topic, is_there in zip(good, found, strict=True) if not is_there]
+        good = [topic for topic, is_there in zip(good, found, strict=True) if is_there]
+        bad += [refuse(forwarded.to_client(topic), unavailable) for topic in missing]
+    return good, bad
+
+
+def name_topics(
+    forwarded: ForwardedRequest,
+    topics: Any,
+    refuse: Callable[[Any, ErrorCode], object],
+    *,
+    right: Rights = Rights.LISTEN,
+) -> tuple[list[Any], list[Any]]:
+    """As `split_topics`, whether the topics exist on the cluster or not."""
     good, bad = [], []
     for topic in topics:
         try:
             good.append(replace(topic, name=forwarded.topic(topic.name, right)))
         except Refusal as refusal:
             bad.append(refuse(topic, code_of(refusal)))
-    await forwarded.port.provide([topic.name for topic in good])
     return good, bad
+
+
+async def _is_provided(forwarded: ForwardedRequest, topic: str) -> bool:
+    try:
+        await forwarded.port.provide([topic])
+    except CoordinationFailed:
+        return False
+    return True

@@ -16,6 +16,7 @@ from hubmere.endpoints.kafka.forward.forwarded import (
     UNAVAILABLE,
     ForwardedRequest,
     forwarded_handler,
+    name_topics,
     split_topics,
 )
 from hubmere.endpoints.kafka.forward.names import is_consumer, map_assignment, map_subscription
@@ -174,17 +175,22 @@ def _refused_fetch(topic: Any, code: ErrorCode) -> OffsetFetchTopicResponse:
     return OffsetFetchTopicResponse(name=topic.name, partitions=parts)
 
 
+def _no_offsets(topic: Any, code: ErrorCode) -> OffsetFetchTopicResponse:
+    """A hub that does not exist has no offsets, which is no error; a missing right is one."""
+    return _refused_fetch(topic, ErrorCode.NONE if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else code)
+
+
 async def _fetch_offsets(forwarded: ForwardedRequest) -> object:
     body: OffsetFetchRequest = forwarded.body
     if forwarded.version < _MANY_GROUPS_SINCE:
-        good, bad = await split_topics(forwarded, body.topics or (), _refused_fetch)
+        good, bad = name_topics(forwarded, body.topics or (), _no_offsets)
         topics = None if body.topics is None else tuple(good)
         answer = await forwarded.ask(body.group_id, replace(body, topics=topics))
         return replace(answer, topics=(*_readable(forwarded, answer.topics), *bad))
     # Each group has a coordinator of its own.
     answers = []
     for group in body.groups:
-        good, bad = await split_topics(forwarded, group.topics or (), _refused_fetch)
+        good, bad = name_topics(forwarded, group.topics or (), _no_offsets)
         topics = None if group.topics is None else tuple(good)
         answer = await forwarded.ask(group.group_id, replace(body, groups=(replace(group, topics=topics),)))
         (found,) = answer.groups
@@ -333,7 +339,9 @@ def _refused_producers(topic: Any, code: ErrorCode) -> DescribeProducersTopicRes
 async def _ask_leaders(
     forwarded: ForwardedRequest, refuse: Callable[[Any, ErrorCode], object], *, right: Rights = Rights.LISTEN
 ) -> object:
-    good, bad = await split_topics(forwarded, forwarded.body.topics, refuse, right=right)
+    # Clients look the leader up again after this code.
+    missing = ErrorCode.LEADER_NOT_AVAILABLE
+    good, bad = await split_topics(forwarded, forwarded.body.topics, refuse, right=right, unavailable=missing)
     if not good:
         return forwarded.request.api.response(topics=tuple(bad))
     asked = replace(forwarded.body, topics=tuple(good))
