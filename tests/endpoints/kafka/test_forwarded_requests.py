@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
+from hubmere.endpoints.kafka.forward.consumer_groups import HANDLERS as NEWER_GROUPS
 from hubmere.endpoints.kafka.forward.forwarded import ForwardedRequest, forwarded_handler
 from hubmere.endpoints.kafka.forward.handlers import HANDLERS
 from hubmere.endpoints.kafka.forward.port import CoordinationFailed
@@ -13,6 +14,11 @@ from hubmere.endpoints.kafka.shared import Handler
 from hubmere.model.errors import HubNotFound
 from hubmere.wire.kafka.connection import Request
 from hubmere.wire.kafka.errors import ErrorCode
+from hubmere.wire.kafka.messages.consumer_groups import (
+    CONSUMER_GROUP_HEARTBEAT,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from hubmere.wire.kafka.messages.groups import HEARTBEAT, HeartbeatRequest, HeartbeatResponse
 from hubmere.wire.kafka.messages.offsets import (
     OFFSET_COMMIT,
@@ -39,6 +45,7 @@ class Cluster:
     def __init__(self, answer: Callable[[Any], Any]) -> None:
         self._answer = answer
         self.asked: list[Any] = []
+        self._subscriptions: dict[tuple[str, str], Any] = {}
 
     def topic_of(self, hub_uid: str) -> str:
         return f"hub.{hub_uid}"
@@ -57,6 +64,9 @@ class Cluster:
 
     def end_client(self, client: str) -> None:
         """Nothing to do."""
+
+    def subscriptions_of(self, client: str) -> dict[tuple[str, str], Any]:
+        return self._subscriptions
 
     async def provide(self, topics: Sequence[str]) -> None:
         if "hub.damaged" in topics:
@@ -183,3 +193,21 @@ def test_hub_that_does_not_exist_has_no_offsets() -> None:
     found = {topic.name: topic.partitions[0] for topic in answer.topics}
     assert {name: part.error_code for name, part in found.items()} == {"orders": 0, "damaged": 0, "deleted": 0}
     assert {name: part.committed_offset for name, part in found.items()} == {"orders": 7, "damaged": 7, "deleted": -1}
+
+
+def test_subscription_that_the_coordinator_refused_is_sent_again() -> None:
+    """A member names its topics once: a coordinator that moved meanwhile would never assign it anything."""
+    codes = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE, ErrorCode.NONE]
+    cluster = Cluster(
+        lambda _: ConsumerGroupHeartbeatResponse(error_code=codes.pop(0), member_epoch=1, heartbeat_interval_ms=5000)
+    )
+    session = Session(cluster)
+    first = ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id="a", member_epoch=0, subscribed_topic_names=("orders",), topic_partitions=()
+    )
+    later = ConsumerGroupHeartbeatRequest(group_id="g", member_id="a", member_epoch=1)
+
+    for body in (first, later, later):
+        session.ask(NEWER_GROUPS[CONSUMER_GROUP_HEARTBEAT.key], CONSUMER_GROUP_HEARTBEAT, body, 1)
+
+    assert [asked.subscribed_topic_names for asked in cluster.asked] == [("hub.orders",), ("hub.orders",), None]

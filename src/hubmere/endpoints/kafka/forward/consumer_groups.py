@@ -58,21 +58,29 @@ async def _heartbeat(forwarded: ForwardedRequest) -> object:
     body: ConsumerGroupHeartbeatRequest = forwarded.body
     if any(map(forwarded.is_foreign, body.subscribed_topic_names or ())):
         return _failed_heartbeat(forwarded, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    known = _subscription(forwarded, body)
     try:
-        topics = await _topics_to_tell(forwarded, body)
+        topics = await _topics_of(forwarded, body.group_id, known)
+        is_new = known is not None and topics != known.sent_topics
+        if is_new:
+            await forwarded.port.provide(sorted(topics))
     except Refusal as refusal:
         return replace(_failed_heartbeat(forwarded, code_of(refusal)), error_message=refusal.text())
     owned = await _to_cluster_ids(forwarded, body.topic_partitions)
-    asked = replace(body, subscribed_topic_names=topics, subscribed_topic_regex=None, topic_partitions=owned)
+    names = tuple(sorted(topics)) if is_new else None
+    asked = replace(body, subscribed_topic_names=names, subscribed_topic_regex=None, topic_partitions=owned)
     answer: ConsumerGroupHeartbeatResponse = await forwarded.ask(body.group_id, asked)
+    if known is not None and answer.error_code == ErrorCode.NONE:
+        # A coordinator that refused has not noted them.
+        known.sent_topics = topics
     if answer.assignment is None:
         return answer
     parts = await _to_client_ids(forwarded, answer.assignment.topic_partitions)
     return replace(answer, assignment=TargetAssignment(topic_partitions=parts))
 
 
-async def _topics_to_tell(forwarded: ForwardedRequest, body: ConsumerGroupHeartbeatRequest) -> tuple[str, ...] | None:
-    """The cluster's names of what a member reads; None if the cluster knows them already."""
+def _subscription(forwarded: ForwardedRequest, body: ConsumerGroupHeartbeatRequest) -> Subscription | None:
+    """What a member reads; None if it has joined through another gateway, and the cluster knows it."""
     members: dict[tuple[str, str], Subscription] = forwarded.port.subscriptions_of(forwarded.client)
     key = (body.group_id, body.member_id)
     known = members.get(key)
@@ -85,15 +93,15 @@ async def _topics_to_tell(forwarded: ForwardedRequest, body: ConsumerGroupHeartb
         if len(members) >= _MAX_MEMBERS:
             members.clear()
         members[key] = known
+    return known
+
+
+async def _topics_of(forwarded: ForwardedRequest, group_id: str, known: Subscription | None) -> frozenset[str]:
+    """The cluster's names of what a member reads."""
     if known is None:
-        return None  # the member has joined through another gateway
-    hubs = {*known.names, *(await _matches(forwarded, body.group_id, known.regex) if known.regex else ())}
-    topics = frozenset(_existing(forwarded, hubs))
-    if topics == known.sent_topics:
-        return None
-    await forwarded.port.provide(sorted(topics))
-    known.sent_topics = topics
-    return tuple(sorted(topics))
+        return frozenset()
+    hubs = {*known.names, *(await _matches(forwarded, group_id, known.regex) if known.regex else ())}
+    return frozenset(_existing(forwarded, hubs))
 
 
 async def _matches(forwarded: ForwardedRequest, group_id: str, regex: str) -> frozenset[str]:
