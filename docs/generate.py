@@ -292,7 +292,7 @@ def _flags(command: Any) -> Iterator[list[str]]:
 
 def _flags_named(command: Any, names: Collection[str]) -> Iterator[list[str]]:
     for parameter in command.params:
-        if parameter.name in names:
+        if parameter.name in names and not parameter.hidden:
             yield [", ".join(map(_code, _spellings(parameter))), parameter.help or ""]
 
 

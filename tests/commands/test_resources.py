@@ -123,6 +123,45 @@ def test_network_rules_are_added_changed_and_removed(node: Node, namespace: str)
     assert listed == gone == at(node, *verbs, "show", *end).json
 
 
+def test_network_rules_are_accepted_in_the_form_of_az(node: Node, namespace: str) -> None:
+    """Scripts for azure-cli 2.91.0 give `--ip-rule` and `--subnet` with keys, and the namespace by `-n`."""
+    verbs = ("namespace", "network-rule-set")
+    end = ("-n", namespace, "-o", "json")
+    two = ("--ip-rule", "ip-address=10.1.0.0/16", "action=Allow", "--ip-rule", "ip-address=10.2.0.0/16")
+    subnets = ("--subnet", "id=/subnets/one", "ignore-missing-endpoint=true", "--subnet", "id=/subnets/two")
+
+    added = at(node, *verbs, "ip-rule", "add", *two, *end).json
+    removed = at(node, *verbs, "ip-rule", "remove", "--ip-rule", "ip-address=10.1.0.0/16", *end).json
+    joined = at(node, *verbs, "virtual-network-rule", "add", *subnets, *end).json
+    left = at(node, *verbs, "virtual-network-rule", "remove", "--subnet", "id=/subnets/two", *end).json
+
+    assert [rule["ipMask"] for rule in added["ipRules"]] == ["10.1.0.0/16", "10.2.0.0/16"]
+    assert [(rule["ipMask"], rule["action"]) for rule in removed["ipRules"]] == [("10.2.0.0/16", "Allow")]
+    assert [
+        (rule["subnet"]["id"], rule["ignoreMissingVnetServiceEndpoint"]) for rule in joined["virtualNetworkRules"]
+    ] == [("/subnets/one", True), ("/subnets/two", False)]
+    assert [rule["subnet"]["id"] for rule in left["virtualNetworkRules"]] == ["/subnets/one"]
+
+
+@pytest.mark.parametrize(
+    ("group", "arguments"),
+    [
+        ("ip-rule", ()),
+        ("ip-rule", ("--ip-rule", "action=Allow")),
+        ("ip-rule", ("--ip-rule", "ip-address=10.1.0.0/16", "action=Deny")),
+        ("virtual-network-rule", ("--subnet", "ignore-missing-endpoint=true")),
+    ],
+)
+def test_incomplete_network_rule_is_wrong_usage(
+    node: Node, namespace: str, group: str, arguments: tuple[str, ...]
+) -> None:
+    """Nothing is written."""
+    run = at(node, "namespace", "network-rule-set", group, "add", "-n", namespace, *arguments)
+
+    assert (run.code, run.err.startswith(("hubmere: a rule is ", "hubmere: give a rule: "))) == (Exit.USAGE, True)
+    assert at(node, "namespace", "network-rule-set", "show", "-n", namespace).json["ipRules"] == []
+
+
 def test_unknown_network_rule_cannot_be_removed(node: Node, namespace: str) -> None:
     """A typing error in an address must not look like a removed rule."""
     end = ("--namespace-name", namespace, "--ip-address", "10.9.9.9")
@@ -411,6 +450,21 @@ def test_wrong_usage_ends_with_exit_code_2(node: Node, arguments: tuple[str, ...
 
     assert run.code == Exit.USAGE
     assert "Traceback" not in run.err
+
+
+def test_options_of_scripts_for_az_are_accepted(node: Node, namespace: str) -> None:
+    """Global options of `az` and further names of its options: an unknown option would end a script."""
+    scope = ("--namespace-name", namespace, "--only-show-errors")
+    compacted = ("--cleanup-policy", "Compact", "--min-lag", "2", "--tombstone-time", "3")
+
+    made = at(node, "eventhub", "create", "-n", "clicks", *compacted, *scope).json
+    shown = at(node, "eventhub", "show", "--event-hub-name", "clicks", *scope, "--verbose").json
+    spaces = [at(node, "namespace", verb, *scope, "--debug", "--no-wait") for verb in ("show", "update", "delete")]
+
+    assert made == shown
+    retention = shown["retentionDescription"]
+    assert (retention["minCompactionLagTimeInMinutes"], retention["tombstoneRetentionTimeInHours"]) == (2, 3)
+    assert [run.code for run in spaces] == [Exit.OK] * 3, spaces
 
 
 # --- roles -----------------------------------------------------------------------------------------------------------

@@ -5,16 +5,16 @@ from hubmere.cli.arm.verbs import Step
 
 _OWN = "Name of the namespace. Default: the node's own."
 
-NAMED_NAMESPACE = Step(kind=NAMESPACES, flags=("--name", "-n"), help="Name of the namespace.")
-OWN_NAMESPACE = Step(kind=NAMESPACES, flags=("--name", "-n"), help=_OWN, is_required=False)
+NAMED_NAMESPACE = Step(kind=NAMESPACES, flags=("--name", "-n", "--namespace-name"), help="Name of the namespace.")
+OWN_NAMESPACE = Step(kind=NAMESPACES, flags=("--name", "-n", "--namespace-name"), help=_OWN, is_required=False)
 IN_NAMESPACE = Step(kind=NAMESPACES, flags=("--namespace-name",), help=_OWN, is_required=False)
 
-HUB = Step(kind=HUBS, flags=("--name", "-n"), help="Name of the event hub.")
+HUB = Step(kind=HUBS, flags=("--name", "-n", "--event-hub-name"), help="Name of the event hub.")
 IN_HUB = Step(kind=HUBS, flags=("--eventhub-name",), help="Name of the event hub.")
 
 GROUP = Step(kind=GROUPS, flags=("--name", "-n", "--consumer-group-name"), help="Name of the consumer group.")
 RULE = Step(kind=RULES, flags=("--name", "-n", "--authorization-rule-name"), help="Name of the authorization rule.")
-ALIAS = Step(kind=ALIASES, flags=("--alias", "-a"), help="Name of the alias.")
+ALIAS = Step(kind=ALIASES, flags=("--alias", "-a", "--name"), help="Name of the alias.")
 APPLICATION_GROUP = Step(
     kind=APPLICATION_GROUPS,
     flags=("--name", "-n", "--application-group-name"),

@@ -194,6 +194,7 @@ def _command(verb: Verb) -> Callable[..., None]:
             *((YES_OPTION,) if verb.question is not None else ()),
             *RESULT_OPTIONS,
             *NODE_OPTIONS,
+            _IGNORED_OPTION,
         ],
     )
 
@@ -261,6 +262,11 @@ def confirm(question: str) -> None:
 
 
 YES_OPTION = option("yes", bool, "--yes", "-y", default=False, help="Do not ask for confirmation at a terminal.")
+# Scripts for `az` have these. They make no difference here: there are no warnings, and each request waits for its end.
+_IGNORED_OPTION = option(
+    "ignored", bool, "--only-show-errors", "--verbose", "--debug", "--no-wait", default=False, hidden=True,
+    help="Accepted from scripts for `az`, without effect.",
+)  # fmt: skip
 RESULT_NAMES = ("output", "query", "resource_group", "subscription")
 RESULT_OPTIONS = (
     option(
@@ -326,3 +332,14 @@ def pairs(texts: Sequence[str]) -> dict[str, str]:
             raise CommandFailed(Exit.USAGE, f"'{text}' is not of the form name=value")
         found[name] = value
     return found
+
+
+def grouped_pairs(texts: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Objects of `name=value` texts, as `az` writes a list of them: a repeated name starts the next object."""
+    given: dict[str, str] = {}
+    for name, value in (pair for text in texts for pair in pairs([text]).items()):
+        if name in given:
+            yield given
+            given = {}
+        given[name] = value
+    yield given

@@ -1,6 +1,6 @@
 """`hubmere namespace application-group`: clients of one credential with their own rate limits."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import typer
@@ -15,6 +15,7 @@ from hubmere.cli.arm.verbs import (
     a_group,
     add,
     delete,
+    grouped_pairs,
     list_,
     pairs,
     put,
@@ -35,17 +36,7 @@ _POLICY_KEYS = {"name": "name", "metric-id": "metricId", "rate-limit-threshold":
 
 def _policies(texts: Sequence[str]) -> list[Json]:
     """Parse policies like `az`: a repeated key starts the next policy."""
-    return [_policy(given) for given in _apart(texts)]
-
-
-def _apart(texts: Sequence[str]) -> Iterator[dict[str, str]]:
-    given: dict[str, str] = {}
-    for name, value in (pair for text in texts for pair in pairs([text]).items()):
-        if name in given:
-            yield given
-            given = {}
-        given[name] = value
-    yield given
+    return [_policy(given) for given in grouped_pairs(texts)]
 
 
 def _policy(given: dict[str, str]) -> Json:

@@ -41,14 +41,14 @@ FIELDS = (
         help="How old events are removed; fixed when the hub is created.",
     ),
     Field(
-        flags=("--tombstone-retention-time-in-hours",),
+        flags=("--tombstone-retention-time-in-hours", "--tombstone-time"),
         path=(*_RETENTION, "tombstoneRetentionTimeInHours"),
         type=int,
         metavar="HOURS",
         help="How long compaction keeps the tombstone of a deleted key.",
     ),
     Field(
-        flags=("--min-compaction-lag-in-mins",),
+        flags=("--min-compaction-lag-in-mins", "--min-lag"),
         path=(*_RETENTION, "minCompactionLagTimeInMinutes"),
         type=int,
         metavar="MINUTES",
