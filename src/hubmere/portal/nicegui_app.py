@@ -127,6 +127,8 @@ async def start() -> NiceGuiPages:
     nice.config.socket_io_js_transports = ["websocket"]
     core.sio.eio.transports = ["websocket"]
     core.sio.eio.cors_allowed_origins = []
+    # Quasar's progress bar for slow HTTP requests has no accessible name.
+    nice.config.quasar_config["loadingBar"]["skipHijack"] = True
     ui.run_with(
         app,
         title="Hubmere",

@@ -114,6 +114,21 @@ def test_results_in_dialogs_have_no_serious_accessibility_problem(person: Visito
     assert problems == {heading: [] for heading in problems}
 
 
+def test_button_that_is_hovered_or_focused_has_no_serious_accessibility_problem(person: Visitor) -> None:
+    """It has a background then, which must not take the contrast from its text."""
+    problems = {}
+    button = open_dialog(person, "/access", "Access", ("Keys (namespace) reading",)).get_by_role(
+        "button", name="Show (primary)", exact=True
+    )
+    person.page.add_style_tag(content=_NO_MOTION)
+    for act in (button.hover, button.focus):
+        act()
+        person.page.wait_for_function(_IS_STILL)
+        problems[act.__name__] = _problems(person)
+
+    assert problems == {"hover": [], "focus": []}
+
+
 def test_sign_in_and_missing_pages_have_no_serious_accessibility_problem(person: Visitor) -> None:
     """They are outside of the navigation, and people meet them first, or by accident."""
     problems = {}
