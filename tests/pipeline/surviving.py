@@ -13,8 +13,8 @@ from pipeline.queries import conf
 PARTITIONS, RUN = 3, 50
 # Micro-batches for each kill: a query that ends before enough kills proves nothing.
 TRIGGERS_PER_DEATH, EVENTS_PER_TRIGGER = 3, 150
-# The time for one run of a query or program on a busy machine.
-LIFE_SECONDS = 240
+# The time for one run of a query or program. A JVM that has a fortieth of a processor needs minutes to start.
+LIFE_SECONDS = 900
 POLL_SECONDS = 0.005
 MOST_EVENTS = 1_000_000
 
