@@ -129,6 +129,16 @@ document.addEventListener("keydown", (event) => {
 });
 """
 
+# The node refuses the WebSocket of a login that has ended, as after a restart, and NiceGUI tries to connect for ever.
+# The portal redirects the requests of such a page, and answers a HEAD of any other page without building it.
+_LEAVE_WITHOUT_LOGIN = """
+setInterval(async () => {
+  if (!window.socket || window.socket.connected) return;
+  const answer = await fetch(location.href, { method: "HEAD", redirect: "manual" }).catch(() => null);
+  if (answer?.type === "opaqueredirect") location.reload();
+}, 3000);
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class NavigationEntry:
@@ -175,7 +185,7 @@ _THEMES: Mapping[bool | None, tuple[bool | None, str, str]] = {
 def frame(context: PageContext, page: str, title: str) -> Iterator[None]:
     """Header and navigation around a page."""
     ui.add_css(CSS)
-    ui.add_head_html(f"<script>{_FOCUS_TRAP}</script>")
+    ui.add_head_html(f"<script>{_FOCUS_TRAP}{_LEAVE_WITHOUT_LOGIN}</script>")
     ui.colors(primary="#0b7a75", secondary="#4a6265", negative="#c5362f", positive="#12856f")
     ui.page_title(f"{title} · {context.namespace_name} · Hubmere")
     dark = ui.dark_mode(context.session.login.theme)

@@ -84,6 +84,20 @@ def test_open_page_of_a_rotated_key_is_signed_out(visitor: Visitor) -> None:
     assert "explorer" in visitor.page.url
 
 
+def test_open_page_leads_to_the_sign_in_after_a_restart(browser: Browser) -> None:
+    """Logins end with the node; the page would show old numbers for ever."""
+    with Node(hubs=["orders"], settings={"memory": True}) as node:
+        visitor = Visitor(browser.new_context(), node)
+        visitor.sign_in(node.admin_token)
+        visitor.open("/scale", "Scale")
+
+        node.restart()
+
+        expect(visitor.button("Sign in")).to_be_visible()
+        assert "scale" in visitor.page.url
+        visitor.context.close()
+
+
 def test_link_to_a_page_survives_the_sign_in(visitor: Visitor) -> None:
     """A link in a ticket or a chat must open the page that it names."""
     visitor.page.goto(f"{visitor.origin}/portal/n/{visitor.node.namespace}/hub?hub=orders")
