@@ -9,6 +9,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hubmere.pipeline.bad_events import DeadLetters, parse_json
     from hubmere.pipeline.progress import events_behind
 
@@ -24,16 +26,30 @@ def use_this_python(script: str | None = None) -> None:
 
     `script` is a file to write and to start them with: they then connect to Spark before they import anything, since
     Spark gives the process of a stream's source 10 seconds, which a busy machine may need for the imports alone. For
-    sessions whose processes all run on this machine, with `spark.python.unix.domain.socket.enabled`.
+    sessions whose processes all run on this machine, with `spark.python.unix.domain.socket.enabled`. Spark divides the
+    path at spaces when it looks for data sources: if the path has one, the script is in a temporary folder instead.
     """
     python = sys.executable
-    if script is not None:
+    if script is not None or " " in python:
         from pathlib import Path
 
         from hubmere.pipeline.early_worker import write_script
 
-        python = str(write_script(Path(script).absolute()))
+        path = Path(script or python).absolute()
+        python = str(write_script(_temporary_folder() / "python" if " " in str(path) else path))
     os.environ.setdefault("PYSPARK_PYTHON", python)
+
+
+def _temporary_folder() -> "Path":
+    """A new folder, which this process deletes when it ends."""
+    import atexit
+    import shutil
+    import tempfile
+    from pathlib import Path
+
+    folder = Path(tempfile.mkdtemp(prefix="hubmere-python-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def __getattr__(name: str) -> Any:

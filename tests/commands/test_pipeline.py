@@ -1,5 +1,6 @@
 """`hubmere pipeline` before Spark starts: the project that it creates, and errors for missing requirements."""
 
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -66,6 +67,20 @@ def test_streaming_project_is_the_sample_with_a_schedule_for_its_folder(streamin
         in made["schedule/telemetry.cron"]
     )
     assert f"WorkingDirectory={streaming}\n" in made["schedule/telemetry.service"]
+
+
+def test_schedule_of_a_folder_with_a_space_is_quoted(tmp_path: Path) -> None:
+    """The line for cron goes through a shell, which is run here; cron itself ends a command at `%`."""
+    folder = tmp_path / "PYTHON project of 100%"
+    assert hubmere("pipeline", "init", str(folder)).code == Exit.OK
+    made = contents(folder)
+
+    command = made["schedule/telemetry.cron"].split("* * * * ", 1)[1].replace("\\%", "%").split(" && ")[0]
+    found = subprocess.run(["sh", "-c", f"{command} && pwd"], capture_output=True, text=True, check=True, timeout=60)
+
+    assert found.stdout == f"{folder}\n"
+    assert "100\\%" in made["schedule/telemetry.cron"]
+    assert f"WorkingDirectory={tmp_path}/PYTHON project of 100%%\n" in made["schedule/telemetry.service"]
 
 
 def test_missing_package_of_a_streaming_project_is_named(streaming: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,12 @@ import pytest
 pytestmark = pytest.mark.slow
 
 PROGRAM = """
+import sys
+
 import pyspark_eventhubs
 from pyspark.sql import SparkSession
 
-pyspark_eventhubs.use_this_python()
+pyspark_eventhubs.use_this_python(*sys.argv[1:])
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 try:
     spark.read.format("eventhubs").load().collect()
@@ -23,8 +25,11 @@ spark.stop()
 """
 
 
-def test_source_is_found_without_an_activated_environment(tmp_path: Path) -> None:
-    """The program runs with the environment's Python, but the path leads to a Python without our package."""
+@pytest.mark.parametrize("script", [(), ("in a folder/python",)], ids=["python", "script"])
+def test_source_is_found_without_an_activated_environment(tmp_path: Path, script: tuple[str, ...]) -> None:
+    """The program runs with the environment's Python, but the path leads to a Python without our package. Spark divides
+    the command of its Python at spaces when it looks for sources; projects may be in folders with a space.
+    """
     other = tmp_path / "bin"
     other.mkdir()
     (other / "python3").write_text("#!/bin/sh\nexit 1\n")
@@ -33,8 +38,9 @@ def test_source_is_found_without_an_activated_environment(tmp_path: Path) -> Non
     environment |= {"PATH": f"{other}{os.pathsep}{os.environ['PATH']}", "SPARK_LOCAL_IP": "127.0.0.1"}
 
     found = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=600, env=environment, cwd=tmp_path
-    )
+        [sys.executable, "-c", PROGRAM, *script],
+        capture_output=True, text=True, timeout=600, env=environment, cwd=tmp_path,
+    )  # fmt: skip
 
     assert "option 'eventhubs.connectionString': is required" in found.stdout, found.stdout + found.stderr
     assert "DATA_SOURCE_NOT_FOUND" not in found.stdout

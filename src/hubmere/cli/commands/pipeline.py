@@ -7,6 +7,8 @@ is started. Imports neither Spark nor the node.
 """
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -83,8 +85,20 @@ def project_files(folder: Path, kind: str) -> Iterator[tuple[str, str]]:
         (folder.resolve() / STORAGE).mkdir(parents=True)
     for place, text in _texts(files("hubmere.pipeline") / "project" / kind, ""):
         if place.startswith(_SCHEDULE):
-            text = text.replace(SAMPLE_FOLDER, str(folder.resolve())).replace(SAMPLE_PYTHON, sys.executable)
+            text = _schedule(text, str(folder.resolve()), is_cron=place.endswith(".cron"))
         yield place, text.replace(SAMPLE_STORAGE, (folder.resolve() / STORAGE).as_uri())
+
+
+def _schedule(text: str, folder: str, *, is_cron: bool) -> str:
+    """A schedule with the paths of a project and of this Python, quoted for cron's shell or for systemd."""
+    if is_cron:
+        paths = [shlex.quote(path).replace("%", "\\%") for path in (folder, sys.executable)]
+    else:
+        # systemd takes a folder as it is, and divides a command at spaces.
+        paths = [folder.replace("%", "%%"), sys.executable.replace("%", "%%")]
+        paths[1] = f'"{paths[1]}"' if " " in paths[1] else paths[1]
+    found = dict(zip((SAMPLE_FOLDER, SAMPLE_PYTHON), paths, strict=True))
+    return re.sub("|".join(found), lambda name: found[name[0]], text)
 
 
 def _texts(folder: Traversable, place: str) -> Iterator[tuple[str, str]]:
