@@ -436,6 +436,17 @@ def test_job_is_started_early_enough_for_its_next_window() -> None:
     assert sleep.must_run
 
 
+def test_job_is_not_stopped_when_it_would_be_started_again_at_once() -> None:
+    """With a short `capture_sleep_after_s` a start takes longer than the time without work that stops the job."""
+    sleep = Sleep(Patience(sleep_after=5, least_lead=10, most_lead=60))
+    sleep.record_start(took_s=40.0)
+
+    sleep.record_due(30.0, now=0.0)
+
+    assert sleep.must_run
+    assert not sleep.may_stop(10.0)
+
+
 def test_job_that_must_not_sleep_always_runs() -> None:
     """The setting is 0."""
     sleep = Sleep(Patience(sleep_after=0))

@@ -163,7 +163,7 @@ class Sleep:
     def record_due(self, due_s: float | None, now: float) -> None:
         """Record in how many seconds work is due; None: only after another event."""
         self._checked_at, self._due_s = now, due_s
-        if due_s is not None and due_s <= self._patience.sleep_after:
+        if due_s is not None and due_s <= max(self._patience.sleep_after, self._lead):
             self._idle_since = None
         elif self._idle_since is None:
             self._idle_since = now
