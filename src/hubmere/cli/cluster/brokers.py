@@ -4,8 +4,10 @@ For trying a cluster out and for tests. Three brokers keep three copies of every
 """
 
 import base64
+import fcntl
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import time
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from hubmere.capture.java import CannotRun, find_java
+from hubmere.cli.cluster.children import end_with_parent
 from hubmere.cli.cluster.free_ports import free_ports, is_free
 
 # The variable that names the folder of the jars, and the folder that `make kafka-jars` uses.
@@ -81,6 +84,8 @@ class LocalBrokers:
     folder: Path
     count: int = 3
     settings: Mapping[str, object] = field(default_factory=dict)
+    # Whether they are killed when this process ends in whatever way.
+    end_with_parent: bool = False
     brokers: list[LocalBroker] = field(default_factory=list)
 
     @property
@@ -91,11 +96,12 @@ class LocalBrokers:
     def start(self) -> None:
         """Write the configurations, format new data folders, start all brokers, and wait until they answer."""
         jars, java = find_programs()
+        self.check_unused()
         self.folder.mkdir(parents=True, exist_ok=True)
         ports = self.choose_ports()
         voters = ",".join(f"{number + 1}@127.0.0.1:{ports[number][1]}" for number in range(self.count))
         for number, (port, ruling) in enumerate(ports):
-            home = self.folder / f"broker-{number + 1}"
+            home = self._home(number)
             home.mkdir(exist_ok=True)
             config = home / "server.properties"
             values = {**self._server(number + 1, port, ruling, voters, home), **self.settings}
@@ -106,6 +112,16 @@ class LocalBrokers:
             self.start_broker(broker)
         for broker in self.brokers:
             _await(broker)
+
+    def check_unused(self) -> None:
+        """Raise WrongSetup if a broker of an earlier start still runs: two of them would destroy their data."""
+        for number in range(self.count):
+            home = self._home(number)
+            if _is_locked(home / "data" / ".lock"):
+                raise WrongSetup(f"a Kafka broker of an earlier start still runs on {home}: end it first")
+
+    def _home(self, number: int) -> Path:
+        return self.folder / f"broker-{number + 1}"
 
     def choose_ports(self) -> list[tuple[int, int]]:
         """The ports of each broker: those of the last start in this folder if they are free, else others.
@@ -190,7 +206,12 @@ class LocalBrokers:
         command = _command(java, jars, "kafka.Kafka", broker.config)
         with broker.log.open("ab") as output:
             broker.process = subprocess.Popen(  # noqa: S603  our own command line
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=broker.folder
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=broker.folder,
+                preexec_fn=end_with_parent(signal.SIGKILL) if self.end_with_parent else None,
             )
 
     def stop(self) -> None:
@@ -218,6 +239,18 @@ def find_programs() -> tuple[Path, str]:
 def _command(java: str, jars: Path, main: str, *arguments: object) -> list[str]:
     heap = (f"-Xms{_HEAP}", f"-Xmx{_HEAP}")
     return [java, *heap, *_FLAGS, "-cp", f"{jars.resolve()}/*", main, *map(str, arguments)]
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether another process has locked a file in the way of Java."""
+    if not path.exists():
+        return False
+    with path.open("rb+") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
 
 
 def _await(broker: LocalBroker) -> None:

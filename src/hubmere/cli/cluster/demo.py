@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from hubmere.cli.cluster.balancer import Balancer, Health
 from hubmere.cli.cluster.brokers import BrokersFailed, LocalBrokers, WrongSetup, find_programs
+from hubmere.cli.cluster.children import end_with_parent
 from hubmere.cli.cluster.free_ports import free_ports, is_free
 from hubmere.cli.exit_codes import CommandFailed, Exit
 from hubmere.store.files import acquire_lock
@@ -62,7 +63,7 @@ def run(plan: Plan) -> None:
         try:
             find_programs()
             folder = _lock_folder(plan, stack)
-            brokers = LocalBrokers(folder / "kafka", plan.brokers)
+            brokers = LocalBrokers(folder / "kafka", plan.brokers, end_with_parent=True)
             stack.callback(brokers.stop)
             _say(f"starting {plan.brokers} Kafka broker(s)")
             brokers.start()
@@ -134,6 +135,8 @@ def _start_gateway(plan: Plan, folder: Path, number: int, brokers: LocalBrokers,
             stdout=output,
             stderr=output,
             env=environment,
+            # It ends its capture job.
+            preexec_fn=end_with_parent(signal.SIGTERM),
         )
     return _Gateway(process, ready_file, log)
 
