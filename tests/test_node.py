@@ -170,6 +170,28 @@ def test_port_in_use_is_reported(tmp_path: Path) -> None:
     assert "--http-port" in hint
 
 
+def test_address_of_another_machine_is_reported_with_its_flag(tmp_path: Path) -> None:
+    """Another port does not help."""
+    ended = up(f"--data={tmp_path / 'data'}", "--host=192.0.2.1")
+
+    assert ended.returncode == Exit.PORT_IN_USE
+    result, hint = ended.stderr.splitlines()
+    assert result.startswith("hubmere: cannot serve amqp on 192.0.2.1:")
+    assert hint == "hubmere: choose an address of this machine by --host; 0.0.0.0 is every IPv4 address"
+
+
+def test_ready_file_that_cannot_be_written_is_reported_with_its_flag(tmp_path: Path) -> None:
+    """The node stops again: programs that wait for the file would wait forever."""
+    path = tmp_path / "missing" / "ready.json"
+
+    ended = up("--memory", f"--ready-file={path}")
+
+    assert ended.returncode == Exit.FAILED
+    assert ended.stderr.splitlines()[-1] == (
+        f"hubmere: cannot write {path}: No such file or directory; choose another file by --ready-file"
+    )
+
+
 def test_data_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     """The error has the message of the operating system, the path and the setting, but no Python class."""
     (tmp_path / "file").touch()

@@ -8,6 +8,8 @@ import pytest
 from hubmere.model.entity import CaptureEncoding, Rights
 from hubmere.model.errors import InvalidArgument, Refusal
 from hubmere.settings.emulator import parse_emulator_config
+from hubmere.settings.hubs import read_emulator_hubs
+from hubmere.settings.problems import Problem
 
 # The sample of the reference (service 9).
 SAMPLE = """
@@ -120,6 +122,17 @@ def test_error_is_reported_by_its_path(config: object, named: str) -> None:
         parse_emulator_config(config)
 
     assert named in refusal.value.text()
+
+
+def test_missing_key_is_reported_in_plain_words() -> None:
+    """The line at the start names the place of the key."""
+    problems: list[Problem] = []
+    hub = {"PartitionCount": 1, "ConsumerGroups": [{"Nme": "billing"}], "Name": "orders"}
+
+    read_emulator_hubs({"UserConfig": {"NamespaceConfig": [{"Entities": [hub]}]}}, "file c.json", problems)
+
+    place = "UserConfig.NamespaceConfig[0].Entities[0]('orders').ConsumerGroups[0].Name"
+    assert [str(problem) for problem in problems] == [f"{place}: missing; expected a value"]
 
 
 def test_missing_name_is_reported() -> None:

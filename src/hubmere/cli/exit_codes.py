@@ -78,6 +78,7 @@ def _fail_with(error: Exception) -> NoReturn:
     from hubmere.endpoints.listener import PortInUse
     from hubmere.node.cluster import ClusterUnusable
     from hubmere.node.node import MissingExtra
+    from hubmere.node.ready import ReadyFileFailed
     from hubmere.store.catalog.migrations import CatalogUnusable
     from hubmere.store.files import FolderInUse
 
@@ -92,6 +93,7 @@ def _fail_with(error: Exception) -> NoReturn:
         ClusterUnusable: Exit.USAGE,
         ProvisioningFailed: Exit.USAGE,
         UvicornMismatch: Exit.FAILED,
+        ReadyFileFailed: Exit.FAILED,
     }
     for kind, code in table.items():
         if isinstance(error, kind):
@@ -101,9 +103,11 @@ def _fail_with(error: Exception) -> NoReturn:
 
 
 def _port_lines(error: "PortInUse") -> tuple[str, str]:
-    """The problem with a port, the process that uses it if known, and the flag that selects another port."""
+    """The problem with a port, the process that uses it if known, and the flag that solves it."""
     from hubmere.cli.port_owner import port_owner
 
+    if error.is_bad_host:
+        return str(error), "choose an address of this machine by --host; 0.0.0.0 is every IPv4 address"
     owner = port_owner(error.port) if error.is_taken else None
     used = f", used by {owner}" if owner else ""
     flag = f"--{error.service}-port"

@@ -22,13 +22,17 @@ _CLOSE_SECONDS = 1.0
 class PortInUse(Exception):
     """A configured port is in use, or may not be opened."""
 
-    def __init__(self, service: str, host: str, port: int, why: str, *, is_taken: bool = False) -> None:
+    def __init__(
+        self, service: str, host: str, port: int, why: str, *, is_taken: bool = False, is_bad_host: bool = False
+    ) -> None:
         super().__init__(service, host, port, why)
         self.service = service
         self.host = host
         self.port = port
         self.why = why
         self.is_taken = is_taken
+        # The host is no address of this machine: another port does not help.
+        self.is_bad_host = is_bad_host
 
     def __str__(self) -> str:
         """Message for the terminal."""
@@ -45,8 +49,14 @@ def bind(service: str, host: str, port: int) -> tuple[socket.socket, int]:
         listening.bind((host, port))
     except OSError as error:
         listening.close()
-        is_taken = error.errno == errno.EADDRINUSE
-        raise PortInUse(service, host, port, error.strerror or str(error), is_taken=is_taken) from error
+        raise PortInUse(
+            service,
+            host,
+            port,
+            error.strerror or str(error),
+            is_taken=error.errno == errno.EADDRINUSE,
+            is_bad_host=error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror),
+        ) from error
     return listening, int(listening.getsockname()[1])
 
 

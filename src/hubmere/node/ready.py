@@ -27,6 +27,20 @@ _USUAL_PORT = ":5671"
 _BOLD, _DIM, _CYAN, _GREEN, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[36m", "\x1b[32m", "\x1b[0m"
 
 
+class ReadyFileFailed(Exception):
+    """The file of --ready-file cannot be written."""
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        super().__init__(path, error)
+        self.path = path
+        self.error = error
+
+    def __str__(self) -> str:
+        """Message for the terminal."""
+        why = self.error.strerror or type(self.error).__name__
+        return f"cannot write {self.path}: {why}; choose another file by --ready-file"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyIdentity:
     """The node's own OAuth issuer: with the variables of `env`, libraries get tokens of an application with Data Owner.

@@ -179,7 +179,7 @@ def _retention_hours(item: Mapping[str, Any], path: str) -> int | None:
 
 def _require(item: Mapping[str, Any], name: str, path: str) -> Any:
     if name not in item:
-        raise InvalidArgument(f"{path}.{name}".lstrip("."), "(missing)", "it is required")
+        raise InvalidArgument(f"{path}.{name}".lstrip("."), None, "a value")
     return item[name]
 
 

@@ -6,9 +6,10 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from hubmere.node.node import Node
-from hubmere.node.ready import READY_FILE, Ready, render_banner, render_line, write_ready_file
+from hubmere.node.ready import READY_FILE, Ready, ReadyFileFailed, render_banner, render_line, write_ready_file
 from hubmere.node.runtime.collector import Collector
 from hubmere.node.runtime.logging import configure_logging
 from hubmere.node.runtime.memory import keep_large_buffers, memory_budget_bytes
@@ -38,7 +39,7 @@ async def _serve(settings: Settings) -> None:
         ready = await node.start()
         _announce(settings, ready)
         if settings.ready_file is not None:
-            write_ready_file(settings.ready_file, ready)
+            _write_ready_file(settings.ready_file, ready)
         # The first collection takes about 5 % of the processor time of a start; clients can connect meanwhile.
         collector.start()
         if watch is not None:
@@ -49,6 +50,13 @@ async def _serve(settings: Settings) -> None:
             watch.stop()
         collector.stop()
         await node.stop()
+
+
+def _write_ready_file(path: Path, ready: Ready) -> None:
+    try:
+        write_ready_file(path, ready)
+    except OSError as error:
+        raise ReadyFileFailed(path, error) from error
 
 
 def _announce(settings: Settings, ready: Ready) -> None:
