@@ -103,6 +103,8 @@ BAD: list[tuple[str, object]] = [
     ("advertised_listeners", "mqtt://localhost:1883"),
     ("advertised_listeners", "kafka://localhost:99999"),
     ("advertised_listeners", "kafka://localhost/path"),
+    ("advertised_listeners", "kafka://0.0.0.0:9092"),
+    ("advertised_listeners", "https://[::]"),
     ("advertised_listeners", "kafka://a:1,kafka://b:2"),
     ("memory", "perhaps"),
     ("memory", 2),

@@ -28,6 +28,8 @@ _SIZE = re.compile(r"([0-9]{1,15})\s*([a-z]*)", re.IGNORECASE)
 _HOST_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.IGNORECASE)
 _MAX_HOST_CHARS = 253
 _WILDCARD = "*."
+# A listener may have these addresses, but no client can connect to them; Kafka refuses to advertise them too.
+_EVERY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - refused, not bound
 _SWITCH_WORDS = {
     "true": True, "yes": True, "on": True, "1": True,
     "false": False, "no": False, "off": False, "0": False,
@@ -220,7 +222,10 @@ def _read_advertised(value: object) -> AdvertisedListener:
     url = urlsplit(read_text(value))
     if url.scheme not in LISTENERS or not url.hostname or url.path or url.query or url.fragment or url.username:
         raise ValueError("not a listener")
-    return AdvertisedListener(url.scheme, _read_host(url.hostname), url.port)
+    host = _read_host(url.hostname)
+    if host in _EVERY_ADDRESS:
+        raise ValueError("no address for clients")
+    return AdvertisedListener(url.scheme, host, url.port)
 
 
 def _read_advertised_listeners(value: object) -> tuple[AdvertisedListener, ...]:
@@ -231,7 +236,12 @@ def _read_advertised_listeners(value: object) -> tuple[AdvertisedListener, ...]:
 
 
 _ADVERTISED_LIST = list_of(
-    Kind("LISTENER", "LISTENER://HOST or LISTENER://HOST:PORT, once for each listener", _read_advertised)
+    Kind(
+        "LISTENER",
+        f"LISTENER://HOST or LISTENER://HOST:PORT, once for each listener ({', '.join(LISTENERS)}), "
+        "with a HOST that clients can connect to",
+        _read_advertised,
+    )
 )
 ADVERTISED: Kind[tuple[AdvertisedListener, ...]] = replace(_ADVERTISED_LIST, read=_read_advertised_listeners)
 PORT: Kind[int | None] = Kind(
