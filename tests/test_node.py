@@ -148,6 +148,28 @@ def test_sigterm_and_sigint_end_with_exit_code_0(tmp_path: Path) -> None:
             assert process.wait(120) == Exit.OK
 
 
+@pytest.mark.parametrize("output", ["closed", "without a reader", "full"])
+def test_node_runs_although_its_banner_cannot_be_written(tmp_path: Path, output: str) -> None:
+    """A scheduler may close the streams, and `hubmere up | head -1` ends the reader while the node starts."""
+    ready = tmp_path / "ready.json"
+    ports = [f"--{name}-port=0" for name in ("amqp", "amqps", "kafka", "kafkas", "http", "https")]
+    command = [sys.executable, "-m", "hubmere", "up", "--memory", f"--ready-file={ready}", *ports]
+    if output == "closed":
+        command = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command]
+    reading, writing = os.pipe()
+    os.close(reading)
+
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.Popen(command, stdout=full if output == "full" else writing)
+    os.close(writing)
+    with process:
+        while not ready.exists() and process.poll() is None:
+            threading.Event().wait(0.02)
+        process.send_signal(signal.SIGTERM)
+
+        assert process.wait(120) == Exit.OK
+
+
 def test_a_second_node_on_the_folder_is_refused_with_the_holder_s_pid(node: Node) -> None:
     """Two writers would destroy a log."""
     ended = up(f"--data={node.ready.data}")

@@ -2,17 +2,29 @@
 
 import json
 import stat
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
 
-from commands.runner import Run, at, hubmere
+from commands.runner import Run, at, environment, hubmere
 from hubmere import __version__
 from hubmere.cli.commands.status import size_text
 from hubmere.cli.exit_codes import Exit
 from hubmere.testing import Node
+
+
+def test_command_runs_with_closed_streams(node: Node) -> None:
+    """Some schedulers start commands without standard output; the exit code is the result then."""
+    shell = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]
+
+    command = [sys.executable, "-m", "hubmere", "eventhub", "list", "--data", str(node.data)]
+    run = subprocess.run([*shell, *command], env=environment(), check=False, timeout=120)
+
+    assert run.returncode == Exit.OK
 
 
 def test_version_is_available_as_an_option() -> None:

@@ -17,16 +17,32 @@ from hubmere.settings import SETTINGS, Setting, load
 
 _CONFIG = "--config"
 _UP = "up"
+_STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
+_LAST_STREAM = len(_STREAMS) - 1
 
 Flags = Mapping[str, str | bool | list[str]]
 
 
 def main() -> NoReturn:
     """Run what the arguments ask for; ends the process."""
+    _open_missing_streams()
     flags = plain_flags(sys.argv[2:]) if sys.argv[1:2] == [_UP] else None
     if flags is not None:
         end_with_code(lambda: _up(flags))
     end_with_code(_command_line)
+
+
+def _open_missing_streams() -> None:
+    """Open the null device for each standard stream that the parent has closed, as some daemons and schedulers do.
+
+    Python has None for such a stream, and the next file or socket would get its descriptor.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _LAST_STREAM:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    for descriptor, (name, mode) in enumerate(_STREAMS):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def _command_line() -> None:

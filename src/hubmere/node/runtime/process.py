@@ -69,7 +69,12 @@ def _announce(settings: Settings, ready: Ready) -> None:
     else:
         ready_file = settings.ready_file or (settings.data / READY_FILE if settings.has_data_folder else None)
         banner = render_banner(ready, is_terminal=sys.stdout.isatty(), ready_file=ready_file, warning=warning)
-        print(banner, flush=True)  # noqa: T201 - the banner is the output
+        try:
+            print(banner, flush=True)  # noqa: T201 - the banner is the output
+        except OSError as error:
+            log.warning("standard output cannot be written: %s", error.strerror)
+            # Python writes what is buffered again at the end of the process, and would fail again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
