@@ -74,6 +74,19 @@ def test_group_is_described_with_members_and_positions(node: Node, hub: str, gro
     )  # fmt: skip
 
 
+def test_lag_without_a_committed_offset_is_unknown(node: Node, hub: str, group: str) -> None:
+    """0 would say that everything was read; the client decides where it begins."""
+    assert at(node, "send", hub, "x", "--count", "3", "--partition-id", "1").code == Exit.OK
+    consumer = a_consumer(node, group)
+    consumer.subscribe([hub])
+    assert consumer.poll(60) is not None
+    positions = at(node, "group", "describe", group).json["positions"]
+    consumer.close()
+
+    [unread] = [each for each in positions if each["partition"] == 1]
+    assert (unread["committedOffset"], unread["endOffset"], unread["lag"]) == (None, 3, None)
+
+
 @pytest.mark.parametrize(
     ("target", "offset"),
     [("earliest", 0), ("latest", 5), ("offset:3", 3), ("offset:99", 5), ("shift:-1", 1), ("2020-01-01T00:00:00Z", 0)],

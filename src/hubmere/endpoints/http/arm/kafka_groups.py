@@ -165,7 +165,8 @@ def _position(position: GroupPosition) -> Json:
         "committedAt": None if position.committed_ms is None else iso_time(position.committed_ms),
         "beginOffset": position.log_start,
         "endOffset": position.end,
-        "lag": position.lag,
+        # Without a committed offset, the client decides where it begins.
+        "lag": None if position.committed is None else position.lag,
         "clientId": position.client_id or None,
         "host": position.client_host or None,
     }
