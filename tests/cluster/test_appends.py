@@ -503,6 +503,36 @@ def test_wait_for_senders_begins_after_their_acknowledgements() -> None:
     assert run(work()) == ["acknowledged", "acknowledged", "wait"]
 
 
+def test_wait_for_senders_is_not_ended_by_the_timer_of_an_earlier_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow answer has a long timer: the answers after it are fast, and their senders would be sent apart."""
+    monkeypatch.setattr(appends_module, "_HOLD_PART", 1e9)
+    monkeypatch.setattr(appends_module, "_LONGEST_HOLD_S", 60.0)
+
+    async def work() -> list[bool]:
+        loop = asyncio.get_running_loop()
+        timers: list[asyncio.TimerHandle] = []
+        call_later = loop.call_later
+
+        def record(delay: float, callback: Callable[..., object], *arguments: object) -> asyncio.TimerHandle:
+            timer = call_later(delay, callback, *arguments)
+            if getattr(callback, "__name__", "") == "_end_hold":
+                timers.append(timer)
+            return timer
+
+        loop.call_later = record  # type: ignore[method-assign,assignment]
+        publications = Publications(Leader())
+        for _ in range(3):
+            publications.publish(b"1")
+            publications.publish(b"2")
+            await publications.settle()
+        are_stopped = [timer.cancelled() for timer in timers]
+        publications.appends.close()
+        assert timers[-1].cancelled()
+        return are_stopped
+
+    assert run(work()) == [True, True, False]
+
+
 def test_an_event_does_not_wait_for_senders_that_have_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The wait is over after a moment."""
     monkeypatch.setattr(appends_module, "_LONGEST_HOLD_S", 0.0)

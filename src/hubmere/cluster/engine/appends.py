@@ -103,8 +103,9 @@ class PartitionAppends:
         self._gathered_bytes = 0
         self._lanes: dict[int, BrokerConnection] = {}
         self._is_sending_soon = False
-        # Number of publications that the next request waits for.
+        # Number of publications that the next request waits for, and the timer that ends the wait.
         self._expected = 0
+        self._hold_timer: asyncio.TimerHandle | None = None
         self._failed: list[PendingAppend] = []
         self._numbers = ProducerNumbers()
         self._has_lost_numbers = False
@@ -155,8 +156,8 @@ class PartitionAppends:
         self._order.append(append)
         self._waiting.append(append)
         self._gathered_bytes += size_bytes
-        # An own batch waits for the answer that sends it, unless enough has gathered.
-        if not is_own or not self._own_in_flight or self._gathered_bytes >= _FULL_BYTES:
+        # An own batch waits for the answer that sends it, or for other senders, unless enough has gathered.
+        if not is_own or self._gathered_bytes >= _FULL_BYTES or not (self._own_in_flight or self._lacks_senders()):
             self._send_soon()
         if self._task is None or self._task.done():
             self._task = loop.create_task(self._drive())
@@ -164,6 +165,7 @@ class PartitionAppends:
     def close(self) -> None:
         """Refuse everything that is not acknowledged."""
         self._is_closed = True
+        self._stop_hold()
         if self._task is not None:
             self._task.cancel()
         for append in list(self._order):
@@ -265,7 +267,10 @@ class PartitionAppends:
         if own:
             # Kafka knows the last five batches: nothing new is sent before all that failed has been answered.
             return self._is_full() and not any(each.is_retry for each in self._in_flight)
-        return not self._expected or self._waiting_publications() >= self._expected or self._is_full()
+        return not self._lacks_senders() or self._is_full()
+
+    def _lacks_senders(self) -> bool:
+        return self._expected > 0 and self._waiting_publications() < self._expected
 
     def _waiting_publications(self) -> int:
         return sum([each.publications for each in self._waiting])
@@ -273,7 +278,8 @@ class PartitionAppends:
     def _send(self, append: PendingAppend, connection: BrokerConnection) -> None:
         if append.is_own:
             self._own_in_flight += 1
-            self._gathered_bytes = self._expected = 0
+            self._gathered_bytes = 0
+            self._stop_hold()
         self._in_flight.append(append)
         append.connection, append.sent_at = connection, asyncio.get_running_loop().time()
         topic = ProduceTopic(
@@ -369,10 +375,17 @@ class PartitionAppends:
         """End the hold after a part of the time of the answer, counted from the acknowledgements."""
         if self._expected:
             loop = asyncio.get_running_loop()
-            loop.call_later(min((loop.time() - append.sent_at) * _HOLD_PART, _LONGEST_HOLD_S), self._end_hold)
+            seconds = min((loop.time() - append.sent_at) * _HOLD_PART, _LONGEST_HOLD_S)
+            self._hold_timer = loop.call_later(seconds, self._end_hold)
+
+    def _stop_hold(self) -> None:
+        self._expected = 0
+        if self._hold_timer is not None:
+            self._hold_timer.cancel()
+            self._hold_timer = None
 
     def _end_hold(self) -> None:
-        self._expected = 0
+        self._stop_hold()
         if self._waiting and not self._own_in_flight and not self._is_closed:
             self._send_next()
 
