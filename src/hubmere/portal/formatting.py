@@ -95,6 +95,11 @@ def is_text(text: str) -> bool:
     return _NOT_TEXT.search(text) is None
 
 
+def is_shortened(body: bytes | None) -> bool:
+    """Whether a body is too large to be displayed completely."""
+    return body is not None and len(body) > MAX_DISPLAYED_BODY_BYTES
+
+
 def to_text(body: bytes) -> str:
     """A body decoded as UTF-8; invalid bytes become U+FFFD."""
     return _beginning(body, MAX_DISPLAYED_BODY_BYTES)

@@ -157,6 +157,17 @@ def test_event_is_sent_found_and_opened(admin: Visitor) -> None:
     admin.button("Close").click()
 
 
+def test_large_body_says_that_only_its_beginning_is_shown(admin: Visitor) -> None:
+    """Somebody who copies it must not believe that it is complete."""
+    admin.add_hub("large", partitions=1)
+    admin.publish("large", "x" * 200_000)
+    admin.open("/explorer?hub=large", "Explorer")
+
+    admin.button("Open 0/0").click()
+
+    expect(admin.page.get_by_text("the first 64.0 KB are shown")).to_be_visible()
+
+
 def test_events_are_found_by_sequence_offset_time_and_key(admin: Visitor) -> None:
     """Log lines identify an event in different ways."""
     admin.add_hub("searched", partitions=1)

@@ -26,6 +26,9 @@ def open_event(hub: str, hit: FoundEvent, *, on_resend: theme.Action | None = No
             for name, text in views.items():
                 with ui.tab_panel(name).style("padding: 8px 0"):
                     theme.code(text)
+        if formatting.is_shortened(event.body):
+            whole, shown = map(formatting.size, (len(event.body or b""), formatting.MAX_DISPLAYED_BODY_BYTES))
+            theme.note(f"The body has {whole}; the first {shown} are shown. An export has all of it.")
         if on_resend is not None:
             with theme.row():
                 ui.space()
