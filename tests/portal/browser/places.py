@@ -53,6 +53,7 @@ DIALOGS = (
     ("/access", "Access", ("New rule",)),
     ("/access", "Access", ("Keys (namespace) reading",)),
     ("/access", "Access", ("Keys (namespace) reading", "Regenerate (primary)")),
+    ("/access", "Access", ("Edit (namespace) reading",)),
     ("/access", "Access", ("Delete (namespace) RootManage",)),
     ("/roles", "Role assignments", ("Assign role",)),
     ("/roles", "Role assignments", ("Delete 0d4f4e0a",)),

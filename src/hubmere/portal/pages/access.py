@@ -1,6 +1,7 @@
 """Access page: authorization rules, their keys (hidden until requested), tokens and publishers."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fastapi import Request
@@ -22,7 +23,8 @@ from hubmere.portal.pages.parts.sas import sas_card
 from hubmere.portal.pages.routes import page
 from hubmere.portal.sign_in.portal_session import PageContext
 
-_KEYS, _DELETE, _RESTORE, _REVOKE = "Keys", "Delete", "Restore", "Revoke"
+_KEYS, _EDIT, _DELETE, _RESTORE, _REVOKE = "Keys", "Edit", "Delete", "Restore", "Revoke"
+_RIGHTS = ("Manage", "Send", "Listen")
 _SEPARATOR = "\n"
 _HIDDEN = "•" * 24
 
@@ -73,7 +75,7 @@ def _rules(context: PageContext, only: str | None) -> None:
                 ),
             ),
             key=lambda rule: f"{rule.hub or NAMESPACE_SCOPE}{_SEPARATOR}{rule.name}",
-            actions=lambda _: [_KEYS, _DELETE],
+            actions=lambda _: [_KEYS, _EDIT, _DELETE],
             on_act=on_action,
             sorted_by="scope",
         )
@@ -101,12 +103,11 @@ def _new_rule(context: PageContext) -> None:
     with theme.dialog("New rule") as dialog:
         name = ui.input("Name").props("outlined dense autofocus")
         scope = theme.choice(scopes, scopes[0], "Scope")
-        with theme.row():
-            boxes = {right: ui.checkbox(right, value=right == "Listen") for right in ("Manage", "Send", "Listen")}
+        boxes = _right_boxes(Rights.LISTEN)
 
         async def create() -> None:
             hub = managed_hub(context, scope.value)
-            rights = Rights.parse([right for right, box in boxes.items() if box.value])
+            rights = _chosen(boxes)
             checked = rule_name((name.value or "").strip())
             require_new_rule(context, scope.value, checked)
             manager, namespace = context.session.broker.manager, context.namespace_name
@@ -119,10 +120,46 @@ def _new_rule(context: PageContext) -> None:
         theme.dialog_buttons(dialog, "Create", create)
 
 
+def _right_boxes(rights: Rights) -> dict[str, ui.checkbox]:
+    with theme.row():
+        return {right: ui.checkbox(right, value=right in rights.names) for right in _RIGHTS}
+
+
+def _chosen(boxes: Mapping[str, ui.checkbox]) -> Rights:
+    return Rights.parse([right for right, box in boxes.items() if box.value])
+
+
+async def _edit_rule(context: PageContext, scope: str, name: str) -> None:
+    """Show the dialog that changes the rights of a rule; its keys stay."""
+    rule = find_rule(context, scope, name)
+    with theme.dialog(f"Rights of {name} on {scope}") as dialog:
+        boxes = _right_boxes(rule.rights)
+
+        async def save() -> None:
+            rights, current = _chosen(boxes), find_rule(context, scope, name)
+            question = f"Take the Manage right from the rule {name}? It may be the only way in."
+            if _manages_namespace(current) and not rights & Rights.MANAGE:
+                if not await theme.confirm(question, "Save", typed=name):
+                    return
+                current = find_rule(context, scope, name)
+            manager, namespace = context.session.broker.manager, context.namespace_name
+            await context.session.submit(
+                lambda actor, on_done: manager.write_rule(namespace, current.hub, current.name, rights, actor, on_done)
+            )
+            dialog.close()
+            ui.notify(f"Rights of {name} were saved.", type="positive")
+
+        theme.dialog_buttons(dialog, "Save", save)
+
+
+def _manages_namespace(rule: AccessRule) -> bool:
+    """Whether a rule may be the only way in, as the root rule is."""
+    return rule.hub is None and bool(rule.rights & Rights.MANAGE)
+
+
 async def _delete_rule(context: PageContext, scope: str, name: str) -> None:
     rule = find_rule(context, scope, name)
-    # The root rule, and any other that manages the namespace, may be the only way in.
-    typed = name if rule.hub is None and rule.rights & Rights.MANAGE else None
+    typed = name if _manages_namespace(rule) else None
     question = f"Delete the rule {name} on {scope}? Its keys stop working immediately."
     if await theme.confirm(question, _DELETE, typed=typed):
         hub = managed_hub(context, scope)
@@ -191,7 +228,7 @@ class _Key:
         ui.notify(f"The {self._title.lower()} key was regenerated.", type="positive")
 
 
-_ACTIONS = {_KEYS: _open_keys, _DELETE: _delete_rule}
+_ACTIONS = {_KEYS: _open_keys, _EDIT: _edit_rule, _DELETE: _delete_rule}
 
 
 # --- publishers ------------------------------------------------------------------------------------------------------
