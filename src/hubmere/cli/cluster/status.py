@@ -7,6 +7,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from hubmere.cli.output.tables import resource_table
 from hubmere.cluster.control_log import ControlLog
 from hubmere.cluster.partition import OnePartition
 from hubmere.cluster.pulse.board import PulseBoard
@@ -20,6 +21,19 @@ from hubmere.portal.doctor.gateway_checks import SILENT_SECONDS
 
 # Records at the end of the pulse that are read: several of each gateway, also of a large cluster.
 _LAST_REPORTS: Final = 500
+_GATEWAY_COLUMNS: Final = (
+    ("Gateway", "address"),
+    ("Machine", "machine"),
+    ("Version", "version"),
+    ("State", "state"),
+    ("Roles", "roles"),
+    ("Connections", "connections"),
+    ("Lag", "lag"),
+    ("In B/s", "ingressBytesPerSecond"),
+    ("Out B/s", "egressBytesPerSecond"),
+    ("Last seen", "lastSeen"),
+)
+_BROKER_COLUMNS: Final = (("Broker", "id"), ("Address", "address"))
 
 
 class StatusFailed(Exception):
@@ -106,3 +120,10 @@ def _status(upstream: Upstream, control: ControlLog, board: PulseBoard) -> dict[
         "snapshot": None if state.snapshot is None else asdict(state.snapshot),
         "digest": state.digest,
     }
+
+
+def status_table(status: dict[str, Any]) -> str:
+    """The status for people: its values, then the gateways and the brokers."""
+    values = {name: value for name, value in status.items() if name not in ("gateways", "brokers", "roles")}
+    gateways = resource_table(status["gateways"], _GATEWAY_COLUMNS)
+    return "\n\n".join((resource_table(values, ()), gateways, resource_table(status["brokers"], _BROKER_COLUMNS)))

@@ -1,12 +1,15 @@
 """`hubmere cluster`: a cluster of gateways to try out, and the state of a real one."""
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
-from hubmere.cli.arm.verbs import AzCommand, a_group, option, with_signature
+import typer
+
+from hubmere.cli.arm.verbs import RESULT_OPTIONS, AzCommand, a_group, option, with_signature
 from hubmere.cli.exit_codes import CommandFailed, Exit
+from hubmere.cli.output.colours import has_colours
+from hubmere.cli.output.results import Output, default_output, render
 
 
 def _demo(given: dict[str, Any]) -> None:
@@ -24,18 +27,22 @@ def _demo(given: dict[str, Any]) -> None:
 
 
 def _status(given: dict[str, Any]) -> None:
-    from hubmere.cli.cluster.status import StatusFailed, read_status
+    from hubmere.cli.cluster.status import StatusFailed, read_status, status_table
     from hubmere.node.cluster import kafka_access
     from hubmere.settings import load
 
-    flags = {"store": "cluster", **{name: given[name] for name in ("cluster_kafka", "cluster_secret_file")}}
-    flags |= {name: given[name] for name in ("cluster_prefix", "cluster_sasl", "cluster_sasl_user")}
-    settings = load(flags, os.environ)
+    output, query = given.pop("output") or default_output(), given.pop("query")
+    # A flag that was not given must not hide its variable.
+    given["cluster_tls"] = given["cluster_tls"] or None
+    settings = load({"store": "cluster", **given}, os.environ)
     try:
         status = read_status(settings.cluster_kafka, settings.cluster_prefix, kafka_access(settings))
     except StatusFailed as failed:
         raise CommandFailed(Exit.FAILED, str(failed)) from failed
-    print(json.dumps(status, indent=2))  # noqa: T201 - the output of the command
+    is_table = output is Output.TABLE and query is None
+    text = status_table(status) if is_table else render(status, output, (), query)
+    if text:
+        typer.echo(text, color=has_colours() or None)
 
 
 app = a_group("A cluster of gateways in front of Apache Kafka.")
@@ -71,8 +78,24 @@ _STATUS_OPTIONS = (
     option("cluster_secret_file", _TEXT, "--cluster-secret-file", metavar="PATH", help="File with the cluster secret."),
     option("cluster_sasl", _TEXT, "--cluster-sasl", metavar="NAME", help="How to sign in to the brokers."),
     option("cluster_sasl_user", _TEXT, "--cluster-sasl-user", metavar="TEXT", help="User name for the brokers."),
+    option(
+        "cluster_sasl_password_file",
+        _TEXT,
+        "--cluster-sasl-password-file",
+        metavar="PATH",
+        help="File with the password for the brokers.",
+    ),
+    option("cluster_tls", bool, "--cluster-tls", default=False, help="Connect to the brokers over TLS."),
+    option(
+        "cluster_tls_ca",
+        _TEXT,
+        "--cluster-tls-ca",
+        metavar="PATH",
+        help="Certificate authorities to trust for the brokers.",
+    ),
+    *(each for each in RESULT_OPTIONS if each.name in ("output", "query")),
 )
-_STATUS_HELP = """Print gateways, brokers and the state of the control log, as JSON.
+_STATUS_HELP = """Show gateways, brokers and the state of the control log.
 
 Settings that are not given come from the variables of `hubmere up`, such as HUBMERE_CLUSTER_KAFKA.
 """
