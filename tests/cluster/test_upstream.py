@@ -1,18 +1,22 @@
 """Connections of a gateway to the brokers of its cluster."""
 
 import asyncio
+from typing import cast
 
 import pytest
 
 from hubmere.cluster.upstream.connection import Access, BrokerConnection
 from hubmere.cluster.upstream.failures import BrokerUnreachable
-from hubmere.cluster.upstream.upstream import Upstream
+from hubmere.cluster.upstream.upstream import QUESTIONS, Upstream
 
 
 class Opened:
     """A connection that is open."""
 
     is_open = True
+
+    def __init__(self, in_flight: int = 0) -> None:
+        self.in_flight = in_flight
 
 
 def test_concurrent_questions_share_the_first_connection(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,3 +38,16 @@ def test_concurrent_questions_share_the_first_connection(monkeypatch: pytest.Mon
 
     assert len(asyncio.run(ask())) == 1
     assert sorted(attempts) == [1, 2]
+
+
+def test_questions_reach_every_idle_broker() -> None:
+    """A broker that is cut off from the others still answers: asked alone, it names leaders of the past for ever."""
+    idle, other, busy = Opened(), Opened(), Opened(in_flight=1)
+    upstream = Upstream([("b", 1)], Access(), client_id="test")
+    for broker, connection in enumerate((idle, other, busy)):
+        upstream._connections[broker, QUESTIONS] = cast("BrokerConnection", connection)
+
+    async def ask() -> set[int]:
+        return {id(await upstream._any_connection()) for _ in range(200)}
+
+    assert asyncio.run(ask()) == {id(idle), id(other)}

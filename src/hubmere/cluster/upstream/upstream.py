@@ -155,10 +155,12 @@ class Upstream:
             self._connections.pop(key).close()
 
     async def _any_connection(self) -> BrokerConnection:
-        # A broker that has left requests unanswered may be frozen: the least busy connection is used.
+        # A broker that has left requests unanswered may be frozen: one of the least busy connections is used, a random
+        # one, because a broker that is cut off from the others still answers, with leaders of the past.
         is_open = [each for (_, lane), each in self._connections.items() if lane == QUESTIONS and each.is_open]
         if is_open:
-            return min(is_open, key=lambda connection: connection.in_flight)
+            fewest = min(each.in_flight for each in is_open)
+            return random.choice([each for each in is_open if each.in_flight == fewest])
         async with self._opening_first:
             if self._first is None or not self._first.is_open:
                 self._first = await self._open_first()
