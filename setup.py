@@ -30,12 +30,26 @@ TWINS = {
 }
 
 
+def _is_kernel(extension: Extension) -> bool:
+    """Whether this is a module of the kernels, which loads their library."""
+    return bool(extension.name.startswith("hubmere.records.kernels."))
+
+
 class BuildExtensions(build_ext):  # type: ignore[misc]
-    """Builds the modules of the kernels only with the library that they load, so that an import never fails."""
+    """Builds the modules of the kernels only with the library that they load, so that an import never fails.
+
+    The library and the twins are compiled at the same time, then the small modules that load the library.
+    """
+
+    def build_extensions(self) -> None:
+        loading = [extension for extension in self.extensions if _is_kernel(extension)]
+        others = [extension for extension in self.extensions if not _is_kernel(extension)]
+        for self.extensions, self.parallel in ((others, True), (loading, None)):
+            super().build_extensions()
+        self.extensions = [*others, *loading]
 
     def build_extension(self, extension: Extension) -> None:
-        is_kernel = extension.name.startswith("hubmere.records.kernels.")
-        if is_kernel and not Path(self.get_ext_fullpath(f"{LIBRARY}__mypyc")).exists():
+        if _is_kernel(extension) and not Path(self.get_ext_fullpath(f"{LIBRARY}__mypyc")).exists():
             raise CompileError(f"{extension.name} needs the library of the kernels, which was not built")
         super().build_extension(extension)
 
@@ -60,11 +74,16 @@ def twins(names: list[str]) -> list[Extension]:
         from Cython.Compiler.Errors import CompileError as CythonError
     except ImportError:
         return []
-    extensions = [Extension(name, [f"src/{name.replace('.', '/')}.pyx"], optional=True) for name in names]
+    sources = {name: f"src/{name.replace('.', '/')}.pyx" for name in names}
+    declared = [Extension(name, [source]) for name, source in sources.items()]
     try:
-        return list(cythonize(extensions, build_dir="build", quiet=True))
+        extensions = list(cythonize(declared, build_dir="build", quiet=True))
     except CythonError:
         return []
+    for extension in extensions:
+        # Cython does not copy this.
+        extension.optional = True
+    return extensions
 
 
 def extensions() -> list[Extension]:
