@@ -15,7 +15,7 @@ from hubmere.broker.broker import Broker
 from hubmere.broker.management.manager import Actor
 from hubmere.broker.upkeep import RetentionReport
 from hubmere.endpoints.opening import run_when_open
-from hubmere.model.errors import Refusal
+from hubmere.model.errors import NotFound, Refusal
 from hubmere.node.runtime.clocks import NodeClocks
 from hubmere.node.runtime.disks import NodeDisk
 from hubmere.node.storage import Storage
@@ -99,6 +99,9 @@ class Background:
         try:
             report = await run_when_open(apply_retention, self._clocks.stamps)
             reclaimed_bytes = await self._compact(hub, partition, now_ms)
+        except NotFound:
+            # The hub was deleted since the list of partitions was made.
+            return
         except (Refusal, OSError) as error:
             log.warning("retention for %s postponed: %s", label, error)
             return

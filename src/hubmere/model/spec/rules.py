@@ -131,7 +131,7 @@ _LEAST_BYTE_RATE = 1000
 def check_application_group(group: ApplicationGroup, limits: Limits, *, tier: Tier) -> ApplicationGroup:
     """Return the application group if it is within the tier's limits; raises otherwise."""
     if not limits.has_application_groups:
-        raise NotInTier("Application groups", tier, "has_application_groups")
+        raise NotInTier("An application group", tier, "has_application_groups")
     kind, is_given, name = group.client_id.partition("=")
     if not is_given or not name or fold(kind) not in map(fold, _CLIENT_KINDS):
         allowed = ", ".join(f"{kind}={{name}}" for kind in _CLIENT_KINDS)
