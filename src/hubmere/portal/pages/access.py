@@ -107,7 +107,7 @@ def _new_rule(context: PageContext) -> None:
 
         async def create() -> None:
             hub = managed_hub(context, scope.value)
-            rights = _chosen(boxes)
+            rights = _rights_of(boxes)
             checked = rule_name((name.value or "").strip())
             require_new_rule(context, scope.value, checked)
             manager, namespace = context.session.broker.manager, context.namespace_name
@@ -125,7 +125,7 @@ def _right_boxes(rights: Rights) -> dict[str, ui.checkbox]:
         return {right: ui.checkbox(right, value=right in rights.names) for right in _RIGHTS}
 
 
-def _chosen(boxes: Mapping[str, ui.checkbox]) -> Rights:
+def _rights_of(boxes: Mapping[str, ui.checkbox]) -> Rights:
     return Rights.parse([right for right, box in boxes.items() if box.value])
 
 
@@ -136,7 +136,7 @@ async def _edit_rule(context: PageContext, scope: str, name: str) -> None:
         boxes = _right_boxes(rule.rights)
 
         async def save() -> None:
-            rights, current = _chosen(boxes), find_rule(context, scope, name)
+            rights, current = _rights_of(boxes), find_rule(context, scope, name)
             question = f"Take the Manage right from the rule {name}? It may be the only way in."
             if _manages_namespace(current) and not rights & Rights.MANAGE:
                 if not await theme.confirm(question, "Save", typed=name):
