@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from playwright.sync_api import expect
 
 from hubmere.testing import Node
@@ -26,6 +27,7 @@ def test_double_click_sends_one_event(admin: Visitor) -> None:
     expect(admin.page.get_by_text("Page 1: 2 events, 2 examined.")).to_be_visible()
 
 
+@pytest.mark.parametrize("length", [150_001, _TOO_LARGE_TO_ARRIVE])
 def test_body_that_is_too_large_for_the_form_is_refused(admin: Visitor, length: int) -> None:
     """The node would send the text that it had before."""
     admin.add_hub("limited", partitions=1)
