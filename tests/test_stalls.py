@@ -80,6 +80,33 @@ def test_turn_whose_stack_cannot_be_read_is_reported(check: StallCheck, monkeypa
     assert "the stack could not be read: KeyError('replaced')" in failure
 
 
+def test_stack_of_a_turn_that_has_ended_is_not_reported(check: StallCheck, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watch's thread waits for the interpreter lock: what it then samples may be the report, not the turn."""
+    in_report = threading.Event()
+    read_times = StallWatch._times
+
+    def sample_the_report(_: int) -> str:
+        in_report.wait(60)
+        return "the report"
+
+    def read_times_slowly(watch: StallWatch) -> tuple[float, float, float]:
+        if watch._reported:
+            in_report.set()
+            deadline, wakes_at = time.monotonic() + 60, watch._wakes_at
+            while watch._wakes_at == wakes_at:
+                assert time.monotonic() < deadline
+                time.sleep(0.001)
+        return read_times(watch)
+
+    monkeypatch.setattr("hubmere.node.runtime.stall_watch._stack_of", sample_the_report)
+    monkeypatch.setattr(StallWatch, "_times", read_times_slowly)
+
+    block_loop(check, 1.0)
+
+    first, *_ = check.file.read_text().splitlines()
+    assert json.loads(first)["stacks"] == []
+
+
 def test_stall_of_a_node_process_is_reported(check: StallCheck, monkeypatch: pytest.MonkeyPatch) -> None:
     """Most tests run their node in a separate process, which inherits the variable."""
     monkeypatch.setenv(FILE_VARIABLE, str(check.file))

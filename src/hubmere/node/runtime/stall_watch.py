@@ -78,6 +78,8 @@ class StallWatch:
         # When the thread wakes up next, and how late it was since the last beat.
         self._wakes_at = 0.0
         self._overslept_s = 0.0
+        # The number of the turn that is watched, and its stacks.
+        self._turn = 0
         self._stacks: list[str] = []
         # How long each thread had waited for a processor when the first stack was sampled.
         self._waits_before: dict[str, float] = {}
@@ -120,6 +122,8 @@ class StallWatch:
         self._timer = self._loop.call_later(self._beat_s, self._beat)
 
     def _beat(self) -> None:
+        # A stack that is sampled from here on is not of this turn.
+        self._turn += 1
         now = time.monotonic()
         late_s = now - self._due
         if late_s > self._threshold_s and self._reported < _MAX_STALLS:
@@ -161,11 +165,15 @@ class StallWatch:
             if self._stopping.wait(self._beat_s):
                 return
             self._overslept_s += max(time.monotonic() - self._wakes_at, 0.0)
+            turn = self._turn
             if time.monotonic() - self._due < self._threshold_s / 2 or len(self._stacks) >= _MAX_STACKS:
                 continue
-            if not self._stacks:
-                self._waits_before = _waits_s()
-            self._stacks.append(_stack_of(self._thread_id))
+            waits_before = self._waits_before if self._stacks else _waits_s()
+            stack = _stack_of(self._thread_id)
+            # This thread waits for the interpreter lock; the turn may have ended meanwhile.
+            if turn == self._turn:
+                self._waits_before = waits_before
+                self._stacks.append(stack)
 
 
 def _open_schedstat() -> int | None:
