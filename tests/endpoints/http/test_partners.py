@@ -1,7 +1,9 @@
 """Pairing of namespaces on two nodes: replication over the network, and behaviour when one of them is down."""
 
+import socket
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from endpoints.http.harness import ADMIN_TOKEN, NAMESPACE, PATIENCE_S, HttpNode
 from hubmere.broker.management.outbox import Outbox, copies_of
+from hubmere.endpoints.http.errors import PartnerUnreachable
 from hubmere.endpoints.http.pairing import partners
 from hubmere.endpoints.http.pairing.partners import Partner
 
@@ -169,6 +172,24 @@ def test_an_unreachable_partner_gets_all_changes_later(pair: Pair) -> None:
     assert "cannot be reached" in owed["replicationProblem"]
     assert pair.names("eventhubs") == ["later"]
     assert "replicationProblem" not in pair.state()
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_closing_the_connection_ends_a_request_that_waits(monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
+    """A node that stops does not wait for a partner that never responds, nor for its part of the handshake."""
+    monkeypatch.setattr(partners, "_ANSWER_TIMEOUT_S", 600.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor() as pool:
+        url = f"{scheme}://127.0.0.1:{silent.getsockname()[1]}"
+        connection = partners._PartnerConnection(Partner(name="west-ns", url=url, token="t"))
+        request = pool.submit(connection.request, "PUT", "shop", "", {})
+        accepted, _ = silent.accept()
+        with accepted:
+            accepted.recv(1)
+
+            connection.close()
+
+            refusal = request.exception(timeout=120)
+    assert isinstance(refusal, PartnerUnreachable)
 
 
 def test_breaking_a_pairing_makes_both_sides_independent(pair: Pair) -> None:

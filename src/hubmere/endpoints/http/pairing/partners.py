@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import socket
 import ssl
 import uuid
 from collections.abc import Iterable
@@ -42,8 +43,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hubmere.partners")
 
-# A reachable partner answers in milliseconds; a stopping node waits at most this long for a request.
-_TIMEOUT_S = 5.0
+# A partner answers in milliseconds; on a busy machine or over a slow line it may take seconds.
+_ANSWER_TIMEOUT_S = 30.0
+# Its system accepts a connection at once. A stopping node waits at most this long for a connection.
+_CONNECT_TIMEOUT_S = 5.0
 # How soon an idle primary notices that its partner has failed over, and the pauses after failures.
 CHECK_SECONDS = 5.0
 _MIN_PAUSE_S = 0.25
@@ -70,7 +73,7 @@ class _PartnerFailedOver(Exception):
 class _PartnerConnection:
     """One keep-alive connection to a partner's node. Endpoints may not import `client`, which has one of its own.
 
-    Thread rule: one request at a time, from any thread.
+    Thread rule: one request at a time, from any thread; `close` from any other.
     """
 
     def __init__(self, partner: Partner) -> None:
@@ -85,7 +88,7 @@ class _PartnerConnection:
         path = f"{group}/namespaces/{self._partner.name}/disasterRecoveryConfigs/{quote(alias)}/replica{below}"
         headers = {"Authorization": f"Bearer {self._partner.token}", "Content-Type": "application/json"}
         try:
-            connection = self._connection = self._connection or self._open()
+            connection = self._connection or self._open()
             connection.request(method, path, None if body is None else json.dumps(body).encode(), headers)
             response = connection.getresponse()
             content = response.read()
@@ -99,21 +102,34 @@ class _PartnerConnection:
             raise Conflict(f"The partner '{self._partner.name}' refuses: {_error_message(content)}")
 
     def close(self) -> None:
-        """Close the connection; the next request opens another."""
+        """Close the connection; the next request opens another. A request that waits for its response fails at once."""
         connection, self._connection = self._connection, None
         if connection is not None:
+            if connection.sock is not None:
+                with contextlib.suppress(OSError):
+                    connection.sock.shutdown(socket.SHUT_RDWR)
             connection.close()
 
     def _open(self) -> "HTTPConnection":
+        """Connect to the partner. From the TLS handshake on, `close` ends a wait."""
         from http.client import HTTPConnection, HTTPSConnection
 
         parts = urlsplit(self._partner.url)
-        host = parts.hostname or ""
-        if parts.scheme == "http":
-            return HTTPConnection(host, parts.port, timeout=_TIMEOUT_S)
-        context = ssl.create_default_context(cafile=self._partner.ca_file)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        return HTTPSConnection(host, parts.port, timeout=_TIMEOUT_S, context=context)
+        host, port = parts.hostname or "", parts.port
+        context = None if parts.scheme == "http" else ssl.create_default_context(cafile=self._partner.ca_file)
+        if context is None:
+            connection = HTTPConnection(host, port, timeout=_ANSWER_TIMEOUT_S)
+        else:
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            connection = HTTPSConnection(host, port, timeout=_ANSWER_TIMEOUT_S, context=context)
+        connected = socket.create_connection((connection.host, connection.port), _CONNECT_TIMEOUT_S)
+        connected.settimeout(_ANSWER_TIMEOUT_S)
+        self._connection, connection.sock = connection, connected
+        if context is not None:
+            secured = context.wrap_socket(connected, server_hostname=host, do_handshake_on_connect=False)
+            connection.sock = secured
+            secured.do_handshake()
+        return connection
 
 
 def _error_message(content: bytes) -> str:
