@@ -307,7 +307,13 @@ def _spellings(parameter: Any) -> Iterator[str]:
 
 def _exit_codes() -> str:
     rows = ([str(int(code)), meaning] for code, meaning in MEANINGS.items())
-    return "\n\n".join(["# Exit codes", "The same for every command.", _table(["code", "meaning"], rows)])
+    return "\n\n".join(
+        [
+            "# Exit codes",
+            "The same for every command, with one exception: 3 has two meanings.",
+            _table(["code", "meaning"], rows),
+        ]
+    )
 
 
 # --- metrics ---------------------------------------------------------------------------------------------------------

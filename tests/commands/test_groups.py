@@ -114,8 +114,8 @@ def test_partitions_to_reset_can_be_selected(node: Node, hub: str, group: str) -
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("describe", "nobody"), Exit.FAILED, "there is no Kafka group 'nobody'"),
-        (("reset", "nobody", "--to", "earliest"), Exit.FAILED, "there is no Kafka group 'nobody'"),
+        (("describe", "nobody"), Exit.NOT_FOUND, "there is no Kafka group 'nobody'"),
+        (("reset", "nobody", "--to", "earliest"), Exit.NOT_FOUND, "there is no Kafka group 'nobody'"),
         (("reset", "nobody", "--to", "yesterday"), Exit.USAGE, "--to yesterday is none of earliest, latest"),
         (("reset", "nobody", "--to", "shift:much"), Exit.USAGE, "--to shift:much is none of earliest, latest"),
         (("reset", "x", "--to", "2026-99-99"), Exit.FAILED, "'2026-99-99' is not a valid value: a time such as"),

@@ -24,7 +24,7 @@ def test_namespace_is_created_changed_and_deleted(node: Node) -> None:
     assert (updated["isAutoInflateEnabled"], updated["sku"]["capacity"]) == (False, 2)
     assert "/resourceGroups/rg/" in shown["id"]
     assert (deleted.code, deleted.out) == (Exit.OK, "")
-    assert at(node, "namespace", "show", "-n", "lifetime").code == Exit.FAILED
+    assert at(node, "namespace", "show", "-n", "lifetime").code == Exit.NOT_FOUND
 
 
 def test_namespaces_are_listed_in_columns(node: Node, namespace: str) -> None:
@@ -216,7 +216,7 @@ def test_policies_must_be_complete(node: Node) -> None:
     nobody = at(node, *verbs, "show", "--namespace-name", "governed-too", "-n", "job")
 
     assert (half.code, "rate-limit-threshold=..." in half.err) == (Exit.USAGE, True)
-    assert (absent.code, absent.err) == (Exit.FAILED, "hubmere: there is no policy 'one'; there is none\n")
+    assert (absent.code, absent.err) == (Exit.NOT_FOUND, "hubmere: there is no policy 'one'; there is none\n")
     assert nobody.err == "hubmere: there is no application group 'job'; did you mean 'jobs'?\n"
 
 
@@ -409,17 +409,19 @@ def test_wait_ends_with_an_error_after_its_timeout(node: Node, namespace: str) -
     ],
 )
 def test_unknown_name_is_answered_with_existing_names(node: Node, arguments: tuple[str, ...], message: str) -> None:
-    """Most failures are typing errors."""
+    """Most failures are typing errors. The exit code is that of `az`, which scripts test to create what is missing."""
     run = at(node, *arguments)
 
-    assert (run.code, run.out, run.err) == (Exit.FAILED, "", f"hubmere: {message}\n")
+    assert (run.code, run.out, run.err) == (3, "", f"hubmere: {message}\n")
 
 
 def test_deleting_an_unknown_resource_is_reported_and_no_failure(node: Node) -> None:
-    """As with `az`: cleanup scripts run twice."""
+    """As with `az`: cleanup scripts run twice. A missing parent is a failure there and here."""
     run = at(node, "eventhub", "delete", "-n", "ordres")
+    orphan = at(node, "eventhub", "delete", "-n", "ordres", "--namespace-name", "hubmeer")
 
     assert (run.code, run.err) == (Exit.OK, "hubmere: there is no event hub 'ordres'; did you mean 'orders'?\n")
+    assert orphan.code == Exit.NOT_FOUND
 
 
 def test_refusal_of_the_node_is_printed_with_its_tracking_id(node: Node, hub: str) -> None:
@@ -494,7 +496,7 @@ def test_role_is_assigned_listed_and_deleted(node: Node, hub: str) -> None:
         (("create", "--assignee", "x", "--role", "King"), Exit.USAGE),
         (("create", "--assignee", "x", "--role", "Reader", "--consumer-group-name", "g"), Exit.USAGE),
         (("create", "--assignee", "x", "--role", "Reader", "--scope", "/subscriptions/s"), Exit.USAGE),
-        (("create", "--assignee", "x", "--role", "Reader", "--eventhub-name", "nowhere"), Exit.FAILED),
+        (("create", "--assignee", "x", "--role", "Reader", "--eventhub-name", "nowhere"), Exit.NOT_FOUND),
         (("delete",), Exit.USAGE),
     ],
 )

@@ -394,9 +394,9 @@ def test_closed_output_ends_tail_without_a_traceback(node: Node, hub: str) -> No
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("ordres",), Exit.FAILED, "there is no event hub 'ordres'; did you mean 'orders'?"),
-        (("orders", "--group", "nobody"), Exit.FAILED, "there is no consumer group 'nobody'; there are $Default"),
-        (("orders", "--namespace-name", "hubmeer"), Exit.FAILED, "there is no namespace 'hubmeer'; did you mean 'hub"),
+        (("ordres",), Exit.NOT_FOUND, "there is no event hub 'ordres'; did you mean 'orders'?"),
+        (("orders", "--group", "nobody"), Exit.NOT_FOUND, "there is no consumer group 'nobody'; there are $Default"),
+        (("orders", "--namespace-name", "hubmeer"), Exit.NOT_FOUND, "there is no namespace 'hubmeer'; did you mean"),
         (("orders", "--from", "yesterday"), Exit.USAGE, "--from yesterday is none of first, last, a sequence number"),
         (("orders", "--since", "yesterday"), Exit.USAGE, "--since yesterday is neither like 30s, 10m, 2h or 1d nor"),
         (("orders", "--since", "1h", "--from", "first"), Exit.USAGE, "give either --from or --since"),

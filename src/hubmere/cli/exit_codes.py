@@ -17,12 +17,17 @@ if TYPE_CHECKING:
 
 
 class Exit(IntEnum):
-    """Exit codes of every `hubmere` command; the documentation prints this table."""
+    """Exit codes of every `hubmere` command; the documentation prints this table.
+
+    NOT_FOUND is the number that `az` has for it. It is also FOLDER_IN_USE, which only commands have that open a data
+    folder themselves; such commands name no resource.
+    """
 
     OK = 0
     FAILED = 1
     USAGE = 2
     FOLDER_IN_USE = 3
+    NOT_FOUND = 3
     PORT_IN_USE = 4
     DAMAGED = 5
     INTERRUPTED = 130  # 128 and the number of SIGINT, as in every shell
@@ -32,7 +37,10 @@ MEANINGS: dict[Exit, str] = {
     Exit.OK: "The command succeeded; a node was stopped by SIGTERM or SIGINT and closed its files.",
     Exit.FAILED: "Something failed while the command ran; standard error says what.",
     Exit.USAGE: "A flag, variable or file is wrong; every bad setting is named, and nothing was started.",
-    Exit.FOLDER_IN_USE: "Another node uses the data folder; its process id is named.",
+    Exit.NOT_FOUND: (
+        "Commands that use a running node: a named resource does not exist, as with `az`; deleting it is no error. "
+        "`hubmere up`, `demo`, `cluster demo` and `doctor`: another node uses the data folder; its process id is named."
+    ),
     Exit.PORT_IN_USE: "A port cannot be opened: another process uses it, or permission is missing.",
     Exit.DAMAGED: "`hubmere doctor` found damage that is not repaired, or a catalog is missing or damaged.",
     Exit.INTERRUPTED: "Ctrl-C (SIGINT) ended the command before it was complete.",

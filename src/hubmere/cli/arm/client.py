@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from hubmere.cli.exit_codes import CommandFailed, Exit
-from hubmere.cli.target.http import TIMEOUT_S, NodeHttp, Refused
+from hubmere.cli.target.http import NOT_FOUND, TIMEOUT_S, NodeHttp, Refused
 from hubmere.cli.target.node import NodeTarget
 from hubmere.client.http import HttpResponse
 
@@ -46,7 +46,6 @@ _NOUNS = {
 _API_VERSION = "2024-01-01"
 _PROVIDER = "providers/Microsoft.EventHub"
 _STORAGE_PROVIDER = "providers/Microsoft.Storage"
-_NOT_FOUND = 404
 _NO_CONTENT = 204
 # How many names an error lists when none is similar: one line, not a page.
 _SHOWN_NAMES = 8
@@ -89,7 +88,7 @@ class Arm:
         try:
             return _object(self._request("GET", self._path(at)))
         except Refused as refused:
-            if refused.status == _NOT_FOUND:
+            if refused.status == NOT_FOUND:
                 return None
             raise
 
@@ -159,10 +158,10 @@ class Arm:
 
     def explain(self, refused: Refused, at: Resource) -> CommandFailed:
         """The error for a refusal; if a resource does not exist, it also names those that do."""
-        if refused.status == _NOT_FOUND:
+        if refused.status == NOT_FOUND:
             for end in range(2, len(at) + 1, 2):
                 if (missing := self.missing(at[:end])) is not None:
-                    return CommandFailed(Exit.FAILED, missing)
+                    return CommandFailed(Exit.NOT_FOUND, missing)
         return refused
 
     def missing(self, at: Resource) -> str | None:

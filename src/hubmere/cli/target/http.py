@@ -13,6 +13,7 @@ from hubmere.client.http import HttpClient, HttpResponse, HttpUnreachable
 TIMEOUT_S = 90.0
 _FIRST_ERROR = 400
 _UNAUTHORIZED = 401
+NOT_FOUND = 404
 _BUSY = 503
 _DETAIL = re.compile(r"<Detail>(.*?)</Detail>", re.DOTALL)
 _SUB_CODE = re.compile(r"^SubCode=\d+\. ")
@@ -28,7 +29,7 @@ class Refused(CommandFailed):
     """The node answered with an error status."""
 
     def __init__(self, status: int, *lines: str, retry_after_s: float | None = None) -> None:
-        super().__init__(Exit.FAILED, *lines)
+        super().__init__(Exit.NOT_FOUND if status == NOT_FOUND else Exit.FAILED, *lines)
         self.status = status
         self.retry_after_s = retry_after_s
 

@@ -23,11 +23,10 @@ from hubmere.cli.arm.client import (
 from hubmere.cli.arm.verbs import option
 from hubmere.cli.commands.completion import Level, completer
 from hubmere.cli.exit_codes import CommandFailed, Exit
-from hubmere.cli.target.http import NodeHttp, Refused
+from hubmere.cli.target.http import NOT_FOUND, NodeHttp, Refused
 from hubmere.cli.target.node import NodeTarget
 from hubmere.client.http import HttpResponse
 
-_NOT_FOUND = 404
 _PARTITION_COUNT = re.compile(rb"<PartitionCount>(\d+)</PartitionCount>")
 
 _IN_NAMESPACE: Level = ("namespace_name", NAMESPACES, None)
@@ -97,7 +96,7 @@ class HubClient:
         try:
             return self._http.request(method, self._base + below, body, headers)
         except Refused as refused:
-            if refused.status == _NOT_FOUND:
+            if refused.status == NOT_FOUND:
                 raise self._missing(refused, group) from None
             raise
 

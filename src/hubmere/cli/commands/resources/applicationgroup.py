@@ -99,7 +99,7 @@ def remove_policies(arm: Arm, at: Resource, body: Json) -> Json:
     missing = [name for name in names if name not in [one["name"] for one in present]]
     if missing:
         there = ", ".join(one["name"] for one in present) or "none"
-        raise CommandFailed(Exit.FAILED, f"there is no policy '{missing[0]}'; there is {there}")
+        raise CommandFailed(Exit.NOT_FOUND, f"there is no policy '{missing[0]}'; there is {there}")
     return _write_policies(arm, at, [one for one in present if one["name"] not in names])
 
 
