@@ -88,6 +88,12 @@ def test_query_and_rows_equal_those_of_az(query: str, rows: list[str]) -> None:
     assert render(hubs, Output.TSV, (), query).splitlines() == rows
 
 
+@pytest.mark.parametrize("output", list(Output))
+def test_query_without_a_result_prints_nothing(output: Output) -> None:
+    """As with `az`, in every format: a script tests whether the text is empty, and `None` is not."""
+    assert render([{"name": "one"}], output, (), "[?name=='two'] | [0].name") == ""
+
+
 def test_resource_is_flattened_and_has_its_resource_group() -> None:
     """`properties` is removed, and values outside of it have precedence."""
     resource = {
@@ -132,6 +138,22 @@ def test_bad_query_and_bad_default_are_wrong_usage(node: Node) -> None:
     assert (query.code, default.code) == (Exit.USAGE, Exit.USAGE)
     assert query.err.startswith("hubmere: --query [?: ")
     assert default.err.startswith("hubmere: HUBMERE_OUTPUT is 'xml'; expected one of table, json")
+
+
+def test_bad_query_and_bad_default_change_nothing(node: Node, namespace: str) -> None:
+    """Exit code 2 promises that nothing was done."""
+    verbs = ("eventhub", "create", "-n", "early", "--namespace-name", namespace)
+
+    query = at(node, *verbs, "--query", "[?")
+    default = hubmere(*verbs, HUBMERE_DATA=str(node.data), HUBMERE_OUTPUT="xml")
+
+    assert (query.code, default.code) == (Exit.USAGE, Exit.USAGE)
+    assert at(node, "eventhub", "list", "--namespace-name", namespace).json == []
+
+
+def test_status_prints_nothing_for_a_query_without_a_result(node: Node) -> None:
+    """An empty line would be a result too."""
+    assert at(node, "status", "--query", "nothing").out == ""
 
 
 def test_output_format_depends_on_flag_then_variable_then_terminal(node: Node) -> None:

@@ -35,7 +35,7 @@ from hubmere.cli.arm.client import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION,
 from hubmere.cli.commands.completion import Level, completer
 from hubmere.cli.exit_codes import CommandFailed, Exit
 from hubmere.cli.output.colours import has_colours
-from hubmere.cli.output.results import OUTPUT_VARIABLE, Output, default_output, render
+from hubmere.cli.output.results import OUTPUT_VARIABLE, Output, check_query, default_output, render
 from hubmere.cli.output.tables import Column
 from hubmere.cli.target.node import (
     CA_VARIABLE,
@@ -172,6 +172,8 @@ def _command(verb: Verb) -> Callable[..., None]:
 
     def run(given: dict[str, Any]) -> None:
         output, query, group, subscription = (given.pop(name) for name in RESULT_NAMES)
+        output = output or default_output()
+        check_query(query)
         with closing(Arm(take_node(given), subscription, group)) as arm:
             path: list[str] = []
             for name, step in places.items():
@@ -179,7 +181,6 @@ def _command(verb: Verb) -> Callable[..., None]:
             if verb.question is not None and not given.pop("yes"):
                 confirm(verb.question.format(name=path[-1]))
             result = verb.run(arm, (*path, *verb.below), _body(fields, given))
-        output = output or default_output()
         is_own_table = verb.table is not None and output is Output.TABLE and query is None
         text = verb.table(result) if is_own_table and verb.table else render(result, output, verb.columns, query)
         if text:

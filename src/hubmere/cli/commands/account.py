@@ -43,7 +43,8 @@ def _get_access_token(given: dict[str, Any]) -> None:
         raise CommandFailed(Exit.USAGE, f"the issuer has no tenant '{tenant}'; expected {own_tenant}")
     scope = " ".join(scopes) if scopes else f"{resource or _DEFAULT_RESOURCE}/.default"
     answer = _request_token(identity, scope, (target.ready or {}).get("ca_file"))
-    typer.echo(render(_as_az(answer, own_tenant, subscription), output or Output.JSON, (), query))
+    if text := render(_as_az(answer, own_tenant, subscription), output or Output.JSON, (), query):
+        typer.echo(text)
 
 
 def _request_token(identity: Mapping[str, Any], scope: str, ca_file: str | None) -> Json:

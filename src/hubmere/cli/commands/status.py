@@ -42,8 +42,8 @@ def _status(given: dict[str, Any]) -> None:
     output = given["output"] or default_output()
     if output is Output.TABLE and given["query"] is None:
         typer.echo(_page(result), color=has_colours() or None)
-    else:
-        typer.echo(render(result, output, (), given["query"]), color=has_colours() or None)
+    elif text := render(result, output, (), given["query"]):
+        typer.echo(text, color=has_colours() or None)
 
 
 def status_of(target: NodeTarget) -> Json:

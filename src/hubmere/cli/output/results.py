@@ -4,6 +4,7 @@
    `resourceGroup` is added from the id.
 2. A JMESPath query selects from that (https://jmespath.org).
 3. A format writes it: JSON with sorted keys, YAML, rows of tab-separated values, or a table. Colours need a terminal.
+   A query without a result prints nothing in any format, as with `az`: scripts test whether the text is empty.
 
 Without `--output` and HUBMERE_OUTPUT people at a terminal get a table, and scripts get JSON, the default of `az`.
 """
@@ -62,6 +63,8 @@ def render(result: object, output: Output | None, columns: Sequence[Column], que
     shown = flatten(result)
     if query is not None:
         shown = _apply_query(query, shown)
+        if shown is None:
+            return ""
     return _TEXTS[output](shown)
 
 
@@ -81,6 +84,23 @@ def flatten(result: object) -> object:
     return flat
 
 
+def check_query(query: str | None) -> None:
+    """Refuse a query that is not JMESPath, before the command changes anything."""
+    if query is None:
+        return
+    import jmespath
+    from jmespath.exceptions import JMESPathError
+
+    try:
+        jmespath.compile(query)
+    except (JMESPathError, ValueError) as error:
+        raise _bad_query(query, error) from None
+
+
+def _bad_query(query: str, error: Exception) -> CommandFailed:
+    return CommandFailed(Exit.USAGE, f"--query {query}: {' '.join(str(error).split())}")
+
+
 def _apply_query(query: str, result: object) -> object:
     import jmespath
     from jmespath.exceptions import JMESPathError
@@ -89,7 +109,7 @@ def _apply_query(query: str, result: object) -> object:
         # Objects that the query makes keep the order of its names, in rows too.
         return jmespath.search(query, result, jmespath.Options(dict_cls=OrderedDict))
     except (JMESPathError, ValueError) as error:
-        raise CommandFailed(Exit.USAGE, f"--query {query}: {' '.join(str(error).split())}") from None
+        raise _bad_query(query, error) from None
 
 
 # --- formats ---
