@@ -146,6 +146,7 @@ def test_profiles_are_listed_without_secrets_in_a_private_file(tmp_path: Path) -
         (("profile", "add", "x", "--url", "http://a"), "--url needs --token or HUBMERE_TOKEN"),
         (("profile", "add", "x", "--connection-string", "nonsense"), ""),
         (("profile", "add", "x", "--data", "y", "--token", "t"), "--token needs the address of its node: --url"),
+        (("profile", "add", "", "--data", "y"), "NAME is empty; expected a name"),
         (("profile", "use", "x"), "there is no profile 'x'; there are: none; `hubmere profile add` creates one"),
         (("profile", "use"), "give the name of a profile, or --none"),
         (("eventhub", "list", "--profile", "x"), "there is no profile 'x'"),

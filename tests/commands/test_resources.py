@@ -454,6 +454,26 @@ def test_wrong_usage_ends_with_exit_code_2(node: Node, arguments: tuple[str, ...
     assert "Traceback" not in run.err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (("namespace", "delete", "-n", "", "--yes"), "--name"),
+        (("eventhub", "show", "-n", ""), "--name"),
+        (("eventhub", "delete", "-n", "orders", "--namespace-name", ""), "--namespace-name"),
+        (("consumergroup", "list", "--eventhub-name", ""), "--eventhub-name"),
+        (("send", "", "body"), "HUB"),
+        (("send", "orders", "body", "--namespace-name", ""), "--namespace-name"),
+        (("tail", ""), "HUB"),
+    ],
+)
+def test_empty_name_is_wrong_usage(node: Node, arguments: tuple[str, ...], what: str) -> None:
+    """An unset variable of a script must not select the node's own namespace, which it would then delete."""
+    run = at(node, *arguments)
+
+    assert (run.code, run.err) == (Exit.USAGE, f"hubmere: {what} is empty; expected a name\n")
+    assert at(node, "namespace", "show").code == Exit.OK
+
+
 def test_options_of_scripts_for_az_are_accepted(node: Node, namespace: str) -> None:
     """Global options of `az` and further names of its options: an unknown option would end a script."""
     scope = ("--namespace-name", namespace, "--only-show-errors")

@@ -174,6 +174,8 @@ def _command(verb: Verb) -> Callable[..., None]:
         output, query, group, subscription = (given.pop(name) for name in RESULT_NAMES)
         output = output or default_output()
         check_query(query)
+        for name, step in places.items():
+            refuse_empty(step.flags[0], given[name])
         with closing(Arm(take_node(given), subscription, group)) as arm:
             path: list[str] = []
             for name, step in places.items():
@@ -254,6 +256,12 @@ def _field_option(name: str, field: Field) -> inspect.Parameter:
     if field.is_required:
         return option(name, field.type, *field.flags, default=inspect.Parameter.empty, **more)
     return option(name, field.type | None, *field.flags, **more)
+
+
+def refuse_empty(what: str, name: str | None) -> None:
+    """Refuse a name that is given but empty, such as an unset variable of a script: it must not mean the default."""
+    if name == "":
+        raise CommandFailed(Exit.USAGE, f"{what} is empty; expected a name")
 
 
 def confirm(question: str) -> None:

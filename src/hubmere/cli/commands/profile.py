@@ -13,6 +13,7 @@ from hubmere.cli.arm.verbs import (
     AzCommand,
     a_group,
     option,
+    refuse_empty,
     with_signature,
 )
 from hubmere.cli.exit_codes import CommandFailed, Exit
@@ -43,6 +44,7 @@ def _add(given: dict[str, Any]) -> None:
         given["token"] = os.environ.get(TOKEN_VARIABLE)
     if not any(given[each] for each in ("data", "url", "connection_string")):
         raise CommandFailed(Exit.USAGE, "name a node: --url with --token, --connection-string, or --data")
+    refuse_empty("NAME", name)
     check_flags(NodeFlags(**given))
     data = given["data"]
     profiles = Profiles(os.environ)

@@ -20,7 +20,7 @@ from hubmere.cli.arm.client import (
     NAMESPACES,
     Arm,
 )
-from hubmere.cli.arm.verbs import option
+from hubmere.cli.arm.verbs import option, refuse_empty
 from hubmere.cli.commands.completion import Level, completer
 from hubmere.cli.exit_codes import CommandFailed, Exit
 from hubmere.cli.target.http import NOT_FOUND, NodeHttp, Refused
@@ -59,8 +59,8 @@ class HubClient:
         self._target, self._namespace, self.hub = target, namespace, hub
         self._http = NodeHttp(target)
         # The host selects the namespace, unless the path names one before the hub.
-        place = hub if namespace is None else f"{namespace}/{hub}"
-        self._base = f"/{quote(place, safe='/')}"
+        names = (hub,) if namespace is None else (namespace, hub)
+        self._base = "".join(f"/{quote(name, safe='')}" for name in names)
 
     def close(self) -> None:
         """Close the connection."""
@@ -112,4 +112,7 @@ class HubClient:
 
 def hub_of(given: dict[str, Any], target: NodeTarget) -> HubClient:
     """The hub that the options name; removes these options from `given`."""
-    return HubClient(target, given.pop("namespace_name"), given.pop("hub"))
+    namespace, hub = given.pop("namespace_name"), given.pop("hub")
+    refuse_empty("--namespace-name", namespace)
+    refuse_empty("HUB", hub)
+    return HubClient(target, namespace, hub)
