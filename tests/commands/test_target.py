@@ -215,6 +215,45 @@ def test_address_without_a_listener_is_reported() -> None:
     assert run.err.startswith("hubmere: http://127.0.0.1:1 cannot be reached: ")
 
 
+def test_ca_file_that_cannot_be_used_is_named(node: Node, tmp_path: Path) -> None:
+    """The address is not the problem, and nothing was sent."""
+    end = ("eventhub", "list", "--url", node.https, "--token", node.admin_token, "--ca-file")
+    other = tmp_path / "notes.txt"
+    other.write_text("not a certificate", encoding="utf-8")
+
+    missing, useless = (hubmere(*end, str(path)) for path in (tmp_path / "nowhere.pem", other))
+
+    assert (missing.code, useless.code) == (Exit.USAGE, Exit.USAGE)
+    assert missing.err == f"hubmere: the CA file {tmp_path}/nowhere.pem cannot be used: No such file or directory\n"
+    assert useless.err == f"hubmere: the CA file {other} cannot be used: it holds no certificate\n"
+
+
+def test_wrong_scheme_is_named_as_the_reason(node: Node) -> None:
+    """Each port serves either plain HTTP or TLS; the texts of the libraries are puzzles."""
+    token = ("--token", node.admin_token)
+
+    secure = hubmere("eventhub", "list", "--url", node.http.replace("http:", "https:"), *token)
+    plain = hubmere("eventhub", "list", "--url", node.https.replace("https:", "http:"), *token)
+
+    assert "the port does not use TLS; try http://" in secure.err
+    assert "a port with TLS needs https://" in plain.err
+
+
+def test_line_end_after_a_token_is_ignored(node: Node) -> None:
+    """Secrets that are mounted as files or variables often end with one."""
+    assert hubmere("namespace", "list", HUBMERE_URL=node.http, HUBMERE_TOKEN=node.admin_token + "\n").code == Exit.OK
+
+
+@pytest.mark.parametrize("token", ["two words", "two\nlines", "grün"])
+def test_token_that_no_header_can_carry_is_wrong_usage(token: str) -> None:
+    """The error does not contain the token."""
+    with pytest.raises(CommandFailed) as failure:
+        found(url="http://a:1", token=token)
+
+    assert failure.value.code == Exit.USAGE
+    assert token not in str(failure.value)
+
+
 def test_node_keeps_its_ready_file_while_it_runs(tmp_path: Path) -> None:
     """Only its owner can read it, since it contains the keys."""
     path = tmp_path / "data" / READY_FILE

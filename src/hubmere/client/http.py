@@ -32,6 +32,17 @@ class HttpUnreachable(Exception):
         return f"{self.url} cannot be reached: {self.why}"
 
 
+class UnusableCaFile(HttpUnreachable):
+    """The file of the private CA cannot be read, or holds no certificate; no request was sent."""
+
+    def __init__(self, url: str, path: str, why: str) -> None:
+        super().__init__(url, why)
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"the CA file {self.path} cannot be used: {self.why}"
+
+
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
     """A complete response; names of headers are in lower case."""
@@ -69,8 +80,7 @@ class HttpClient:
             self.close()
             # By name: a client of plain HTTP need not load the ssl module to know its errors.
             is_untrusted = type(error).__name__ == "SSLCertVerificationError"
-            why = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
-            raise HttpUnreachable(self._url, why, is_untrusted=is_untrusted) from error
+            raise HttpUnreachable(self._url, _why(error), is_untrusted=is_untrusted) from error
 
     def _send(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> HttpResponse:
         if time.monotonic() - self._used_at_s > _STALE_AFTER_S:
@@ -101,6 +111,21 @@ class HttpClient:
             return http.client.HTTPConnection(host, parts.port, timeout=self._timeout_s)
         import ssl
 
-        context = ssl.create_default_context(cafile=self._ca_file)
+        try:
+            context = ssl.create_default_context(cafile=self._ca_file)
+        except OSError as error:
+            why = "it holds no certificate" if isinstance(error, ssl.SSLError) else error.strerror or str(error)
+            raise UnusableCaFile(self._url, str(self._ca_file), why) from error
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         return http.client.HTTPSConnection(host, parts.port, timeout=self._timeout_s, context=context)
+
+
+def _why(error: Exception) -> str:
+    """Why there is no answer; a wrong scheme shows itself by how the handshake or the request fails."""
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if getattr(error, "reason", None) == "WRONG_VERSION_NUMBER":
+        return "the port does not use TLS; try http://"
+    if isinstance(error, http.client.RemoteDisconnected):
+        return "the connection was closed without an answer; a port with TLS needs https://"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__

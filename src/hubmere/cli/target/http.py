@@ -7,7 +7,7 @@ from xml.sax.saxutils import unescape
 
 from hubmere.cli.exit_codes import CommandFailed, Exit
 from hubmere.cli.target.node import NodeTarget
-from hubmere.client.http import HttpClient, HttpResponse, HttpUnreachable
+from hubmere.client.http import HttpClient, HttpResponse, HttpUnreachable, UnusableCaFile
 
 # Longer than a node delays a response on purpose: `wait` when reading events, `timeout` of a publication.
 TIMEOUT_S = 90.0
@@ -59,6 +59,8 @@ class NodeHttp:
             all_headers["Host"] = self._target.host
         try:
             response = self._client.request(method, path, body, all_headers)
+        except UnusableCaFile as error:
+            raise CommandFailed(Exit.USAGE, str(error)) from error
         except HttpUnreachable as error:
             hints = (_TRUST_HINT,) if error.is_untrusted else ()
             raise Unreachable(Exit.FAILED, str(error), *hints) from error

@@ -178,10 +178,18 @@ def _by_flags(given: NodeFlags, environ: Mapping[str, str]) -> NodeTarget:
 
 def _by_url(url: str, token: str | None, connection_string: str | None, ca_file: str | None) -> NodeTarget:
     if token:
-        return NodeTarget(url=_check_url(url), credential=BearerToken(token), ca_file=ca_file)
+        return NodeTarget(url=_check_url(url), credential=BearerToken(_check_characters(token)), ca_file=ca_file)
     if connection_string:
         return _by_connection_string(connection_string, url, ca_file)
     raise CommandFailed(Exit.USAGE, f"--url needs --token or {TOKEN_VARIABLE}, or a --connection-string")
+
+
+def _check_characters(token: str) -> str:
+    """The token without the line end of the file it came from; CommandFailed if no header can carry it."""
+    plain = token.strip()
+    if not plain.isascii() or not plain.isprintable() or " " in plain:
+        raise CommandFailed(Exit.USAGE, "the token has spaces, line breaks or other characters that no token has")
+    return plain
 
 
 def _check_url(url: str) -> str:
