@@ -131,22 +131,29 @@ def adding(rules: str, key: str) -> Callable[[Arm, Resource, Json], Json]:
 
 
 def removing(rules: str, key: str) -> Callable[[Arm, Resource, Json], Json]:
-    """A function that removes rules from one of the lists."""
+    """A function that removes rules from one of the lists; a missing rule is reported and no failure, as with `az`."""
 
     def run(arm: Arm, at: Resource, body: Json) -> Json:
         unwanted = [rule[key] for rule in _wanted_rules(body, key)]
         present = arm.get(at)
         there = present["properties"][rules]
-        if any(value not in [one[key] for one in there] for value in unwanted):
-            raise CommandFailed(Exit.FAILED, f"there is no such rule; {_existing_rules(there, key)}")
+        missing = [value for value in unwanted if value not in [one[key] for one in there]]
+        if missing:
+            names = ", ".join(map(_rule_name, missing))
+            typer.echo(f"hubmere: there is no rule for {names}; {_existing_rules(there, key)}", err=True)
         return _write_rules(arm, at, present, rules, [one for one in there if one[key] not in unwanted])
 
     return run
 
 
 def _existing_rules(rules: list[Any], key: str) -> str:
-    values = [one[key]["id"] if isinstance(one[key], dict) else one[key] for one in rules]
-    return f"there are {', '.join(values)}" if values else "there is none"
+    values = [_rule_name(one[key]) for one in rules]
+    return f"there are {', '.join(values)}" if values else "there are no others"
+
+
+def _rule_name(value: Any) -> str:
+    """The address of a rule, or the id of its subnet."""
+    return str(value["id"] if isinstance(value, dict) else value)
 
 
 def _write_rules(arm: Arm, at: Resource, present: Json, rules: str, wanted: list[Json]) -> Json:
