@@ -376,8 +376,28 @@ def test_wait_ends_with_an_error_after_its_timeout(node: Node, namespace: str) -
     vain = at(node, "namespace", "wait", "-n", namespace, "--deleted", "--interval", "1", "--timeout", "0")
     both = at(node, "namespace", "wait", "-n", namespace, "--deleted", "--created")
 
-    assert (vain.code, vain.err) == (Exit.FAILED, f"hubmere: '{namespace}' was not deleted within 0 s\n")
+    assert (vain.code, vain.err) == (Exit.FAILED, f"hubmere: '{namespace}' was not deleted; 0 s have passed\n")
     assert both.code == Exit.USAGE
+
+
+@pytest.mark.parametrize(
+    ("goal", "code", "message"),
+    [
+        (("--custom", "status=='Active' && sku.name=='Standard'"), Exit.OK, ""),
+        (("--custom", "status=='Gone'", "--timeout", "0"), Exit.FAILED, "'{}' does not satisfy --custom; 0 s have"),
+        (("--custom", "status=="), Exit.USAGE, "--custom status==: "),
+        (("--custom", "status", "--deleted"), Exit.USAGE, "wait for one condition at a time, not for deleted and"),
+        (("--deleted", "--interval", "-1"), Exit.USAGE, "--interval and --timeout are numbers of seconds from 0"),
+    ],
+)
+def test_wait_accepts_a_condition_of_its_own(
+    node: Node, namespace: str, goal: tuple[str, ...], code: Exit, message: str
+) -> None:
+    """The query is on the object that `show` prints, as with `az`."""
+    run = at(node, "namespace", "wait", "-n", namespace, *goal)
+
+    assert run.code == code
+    assert run.err.startswith(f"hubmere: {message.format(namespace)}" if message else "")
 
 
 # --- what goes wrong -------------------------------------------------------------------------------------------------

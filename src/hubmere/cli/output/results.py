@@ -62,7 +62,7 @@ def render(result: object, output: Output | None, columns: Sequence[Column], que
         return resource_table(result, columns)
     shown = flatten(result)
     if query is not None:
-        shown = _apply_query(query, shown)
+        shown = apply_query(query, shown)
         if shown is None:
             return ""
     return _TEXTS[output](shown)
@@ -84,7 +84,7 @@ def flatten(result: object) -> object:
     return flat
 
 
-def check_query(query: str | None) -> None:
+def check_query(query: str | None, flag: str = "--query") -> None:
     """Refuse a query that is not JMESPath, before the command changes anything."""
     if query is None:
         return
@@ -94,14 +94,15 @@ def check_query(query: str | None) -> None:
     try:
         jmespath.compile(query)
     except (JMESPathError, ValueError) as error:
-        raise _bad_query(query, error) from None
+        raise _bad_query(flag, query, error) from None
 
 
-def _bad_query(query: str, error: Exception) -> CommandFailed:
-    return CommandFailed(Exit.USAGE, f"--query {query}: {' '.join(str(error).split())}")
+def _bad_query(flag: str, query: str, error: Exception) -> CommandFailed:
+    return CommandFailed(Exit.USAGE, f"{flag} {query}: {' '.join(str(error).split())}")
 
 
-def _apply_query(query: str, result: object) -> object:
+def apply_query(query: str, result: object, flag: str = "--query") -> object:
+    """The result of a JMESPath query on a flattened result."""
     import jmespath
     from jmespath.exceptions import JMESPathError
 
@@ -109,7 +110,7 @@ def _apply_query(query: str, result: object) -> object:
         # Objects that the query makes keep the order of its names, in rows too.
         return jmespath.search(query, result, jmespath.Options(dict_cls=OrderedDict))
     except (JMESPathError, ValueError) as error:
-        raise _bad_query(query, error) from None
+        raise _bad_query(flag, query, error) from None
 
 
 # --- formats ---
