@@ -105,6 +105,48 @@ def test_json_lines_describe_events_in_the_format_of_tail(node: Node, hub: str, 
     }
 
 
+def test_copy_keeps_the_types_of_properties(node: Node, hub: str) -> None:
+    """JSON has no UUID, no bytes and one kind of number; SDKs return another class for another type."""
+    properties = {
+        "text": "t", "flag": True, "small": 5, "real": 2.0, "wide": 2**40, "id": "0d8c6c3e-94a1-4f1c-8a2e-6a3c5ce2b1f0",
+        "at": 1795066705744, "words": "grün", "raw": "/wA=", "long": 5, "huge": str(2**64 - 1), "single": 0.5,
+        "symbol": "s", "nan": "nan", "nothing": None,
+    }  # fmt: skip
+    types = {
+        "id": "uuid", "at": "timestamp", "words": "binary", "raw": "base64", "long": "long", "huge": "ulong",
+        "single": "float", "symbol": "symbol", "nan": "double", "nothing": "null",
+    }  # fmt: skip
+    line = json.dumps({"body": "b", "properties": properties, "propertyTypes": types}).encode()
+    code, _, err = piped(node, line, "send", hub, "--json-lines")
+    assert code == Exit.OK, err
+
+    _, shown, _ = piped(node, b"", "tail", hub, "-o", "json")
+    copied, _, err = piped(node, shown, "send", hub, "--json-lines")
+
+    assert copied == Exit.OK, err
+    found = [(event["properties"], event["propertyTypes"]) for event in events(at(node, "tail", hub, "-o", "json"))]
+    assert found == [(properties, types)] * 2
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"propertyTypes": {"a": "uuid"}}, "line 1 has propertyTypes with 'a', which is not a type of one of its"),
+        ({"properties": {"a": "x"}, "propertyTypes": []}, ""),
+        ({"properties": {"a": "x"}, "propertyTypes": ["a"]}, "line 1 has propertyTypes that are not an object"),
+        ({"properties": {"a": 5}, "propertyTypes": {"a": "binary"}}, "line 1 has the property 'a', which is no binary"),
+        ({"properties": {"a": "x"}, "propertyTypes": {"a": "uuid"}}, "line 1 has the property 'a', which is no uuid"),
+        ({"properties": {"a": "x"}, "propertyTypes": {"a": "shape"}}, "line 1 has the property 'a', which is no shape"),
+    ],
+)
+def test_wrong_types_of_properties_are_reported(node: Node, hub: str, entry: dict[str, Any], message: str) -> None:
+    """The error names the line and the property."""
+    code, _, err = piped(node, json.dumps({"body": "b", **entry}).encode(), "send", hub, "--json-lines")
+
+    assert (code == Exit.OK) is (message == "")
+    assert err.startswith(f"hubmere: {message}" if message else "sent 1 event")
+
+
 def test_copy_keeps_kafka_keys_headers_and_content_types(node: Node, hub: str) -> None:
     """The manual shows this copy; Kafka consumers read the same key, AMQP receivers the same properties."""
     config = {
@@ -128,6 +170,7 @@ def test_copy_keeps_kafka_keys_headers_and_content_types(node: Node, hub: str) -
         ("by kafka", "till-7", '{"unit": "euro", "raw": "/w=="}'),
         ("{}", None, "{}"),
     }
+    assert [event["propertyTypes"] for event in copies if event["key"]] == [{"unit": "binary", "raw": "base64"}]
     typed = [event["systemProperties"] for event in copies if event["body"] == "{}"]
     assert [dict(values)["content-type"] for values in typed if isinstance(values, dict)] == ["application/json"]
 

@@ -1,9 +1,9 @@
 """AMQP and HTTP messages to record batches and back: the only package that knows two formats.
 
-`ingest` and `http` turn publications into batches, `deliver` turns batches into transfers, `view` decodes events for
-display, `resend` turns such an event into a publication again, and `assignments` decodes the partitions of a group
-member. `hubmere.records.kernels` does the work per event; its `record_layout` describes how a message is stored in a
-record.
+`ingest` and `http` turn publications into batches, `typed_values` reads properties whose types are named, `deliver`
+turns batches into transfers, `view` decodes events for display, `resend` turns such an event into a publication again,
+and `assignments` decodes the partitions of a group member. `hubmere.records.kernels` does the work per event; its
+`record_layout` describes how a message is stored in a record.
 """
 
 from hubmere.translate.assignments import assigned_partitions
@@ -29,6 +29,7 @@ from hubmere.translate.ingest import (
 from hubmere.translate.resend import publication_from_view, text_key
 from hubmere.translate.slices import OpenBatch, open_batch
 from hubmere.translate.traces import trace_parents
+from hubmere.translate.typed_values import parse_typed_value
 from hubmere.translate.view import EventView, TypedValue, events
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "UserProperty",
     "message_from_http",
     "publication_from_http",
+    "parse_typed_value",
     "publication_from_view",
     "text_key",
     "DecodedCache",

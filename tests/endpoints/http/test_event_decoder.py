@@ -19,6 +19,7 @@ from hubmere.endpoints.http.publish.event_decoder import (
 )
 from hubmere.translate import HttpEvent, message_from_http
 from hubmere.wire.amqp.codec.decode import decode_value
+from hubmere.wire.amqp.codec.types import Long
 
 
 @pytest.mark.parametrize(
@@ -203,3 +204,40 @@ def test_an_event_reads_back_as_it_was_posted(
         isinstance(value, bool) for value in properties.values()
     ]
     assert (fields[3], fields[6]) == (label, content_type)
+
+
+# --- named types ---
+
+
+def test_named_types_override_those_of_json() -> None:
+    """A copy of an event keeps types that JSON has not; properties that are not named keep the type of JSON."""
+    element = {
+        "Body": "b",
+        "UserProperties": {"raw": "/wA=", "n": 5, "m": 5, "none": None},
+        "UserPropertyTypes": {"raw": "binary", "n": "long", "none": "null"},
+    }
+
+    (event,) = parse_batch(json.dumps([element]).encode())
+
+    assert event.properties == {"raw": b"\xff\x00", "n": 5, "m": 5, "none": None}
+    assert (type(event.properties["n"]), type(event.properties["m"])) == (Long, int)
+
+
+@pytest.mark.parametrize(
+    ("types", "message"),
+    [
+        ({"n": "shape"}, "the property 'n' of element 0 of the batch is no shape: there is no type 'shape'"),
+        ({"n": "uuid"}, "the property 'n' of element 0 of the batch is no uuid: expected a text"),
+        ({"other": "uuid"}, "has 'other', which is not a type of a property"),
+        ({"n": 5}, "has 'n', which is not a type of a property"),
+        (["n"], "UserPropertyTypes of element 0 of the batch is not a JSON object"),
+    ],
+)
+def test_wrong_named_type_is_refused(types: object, message: str) -> None:
+    """The whole publication is refused, as for every other mistake."""
+    element = {"Body": "b", "UserProperties": {"n": 5}, "UserPropertyTypes": types}
+
+    with pytest.raises(MalformedRequest) as refusal:
+        parse_batch(json.dumps([element]).encode())
+
+    assert message in str(refusal.value)

@@ -17,7 +17,9 @@ from hubmere.cli.output.colours import paint
 Json = dict[str, Any]
 Write = Callable[[Json], bytes]
 
-_BASE64 = "base64"
+_BASE64, _BINARY = "base64", "binary"
+_NOT_SIMPLE = ("list", "map", "array", "described")
+_INT32 = range(-(2**31), 2**31)
 _VALUES = ("properties", "systemProperties")
 # Control characters, which a terminal would execute: C0 except the tab, DEL, C1.
 _CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f]")
@@ -45,15 +47,45 @@ def key_of(event: Json) -> bytes | None:
     return None if event["key"] is None else decode_text(event["key"], event["keyEncoding"])
 
 
+def type_of_plain(typed: Mapping[str, Any]) -> str | None:
+    """The type that a copy must name, since the plain value does not imply it; None if it does.
+
+    Bytes are `binary` if the plain value is their text, and `base64` otherwise. Values that are not simple, which AMQP
+    forbids here (1.0, 3.2.5), have no type that could be restored.
+    """
+    kind = str(typed["type"])
+    if kind == _BINARY:
+        return _BASE64 if plain_value(typed) is typed["value"] else _BINARY
+    return None if kind in (*_NOT_SIMPLE, _implied_type(typed["value"])) else kind
+
+
+def _implied_type(value: object) -> str:
+    """The type that the node gives to a plain JSON value."""
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "int" if value in _INT32 else "long"
+    return "double" if isinstance(value, float) else "string"
+
+
 def plain_value(typed: Mapping[str, Any]) -> object:
     """The value of a property; bytes, which headers of Kafka records are, as text if they are UTF-8, else base64."""
     value = typed["value"]
-    if typed["type"] != "binary" or not isinstance(value, str):
+    if typed["type"] != _BINARY or not isinstance(value, str):
         return value
     try:
         return base64.b64decode(value).decode()
     except UnicodeDecodeError:
         return value
+
+
+def wire_value(kind: str, value: object) -> tuple[str, object]:
+    """Type and value as the node reads them; ValueError if bytes are not a text."""
+    if kind not in (_BINARY, _BASE64):
+        return kind, value
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a text")
+    return _BINARY, value if kind == _BASE64 else base64.b64encode(value.encode()).decode()
 
 
 # --- shapes ---
@@ -80,9 +112,14 @@ def _escape_controls(content: bytes) -> str:
 
 
 def write_json(event: Json) -> bytes:
-    """One line of JSON, which `hubmere send --json-lines` accepts; typed values lose their type."""
+    """One line of JSON, which `hubmere send --json-lines` accepts.
+
+    `propertyTypes` names the types of properties whose plain values do not imply them.
+    """
     plain = {name: {key: plain_value(typed) for key, typed in event[name].items()} for name in _VALUES}
-    return json.dumps({**event, **plain}, ensure_ascii=False).encode() + b"\n"
+    types = {name: kind for name, typed in event["properties"].items() if (kind := type_of_plain(typed))}
+    named = {"propertyTypes": types} if types else {}
+    return json.dumps({**event, **plain, **named}, ensure_ascii=False).encode() + b"\n"
 
 
 def write_body(event: Json) -> bytes:

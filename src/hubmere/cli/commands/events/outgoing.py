@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from hubmere.cli.commands.events.formats import wire_value
 from hubmere.cli.exit_codes import CommandFailed, Exit
 
 BATCH_TYPE = "application/vnd.microsoft.servicebus.json"
@@ -47,6 +48,8 @@ class Outgoing:
     properties: Mapping[str, Any] = field(default_factory=dict)
     # Fields of the AMQP properties section by their names: `content-type`, `message-id`, ...
     system: Mapping[str, str] = field(default_factory=dict)
+    # AMQP types of properties, by name; the others have the type that JSON implies.
+    property_types: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def broker_properties(self) -> dict[str, str]:
@@ -63,6 +66,8 @@ class Outgoing:
             entry = {"Body": base64.b64encode(self.body).decode(), "IsBodyBase64": True}
         if self.properties:
             entry["UserProperties"] = self.properties
+        if self.property_types:
+            entry["UserPropertyTypes"] = self.property_types
         if broker_properties := self.broker_properties:
             entry["BrokerProperties"] = broker_properties
         return json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
@@ -158,7 +163,29 @@ def parse_event(line: bytes, number: int) -> Outgoing:
     properties, system = entry.get("properties") or {}, entry.get("systemProperties") or {}
     if not isinstance(properties, dict) or not isinstance(system, dict):
         raise _bad(number, "has properties or systemProperties that are not an object")
-    return Outgoing(_body(entry, number), _key(entry, number), properties, _system(system))
+    typed, types = _typed(properties, entry.get("propertyTypes") or {}, number)
+    return Outgoing(_body(entry, number), _key(entry, number), typed, _system(system), types)
+
+
+def _typed(properties: dict[str, Any], kinds: object, number: int) -> tuple[dict[str, Any], dict[str, str]]:
+    """Properties and types as the node reads them, from the form that `tail` prints."""
+    if not isinstance(kinds, dict):
+        raise _bad(number, "has propertyTypes that are not an object")
+    values = dict(properties)
+    types: dict[str, str] = {}
+    if not kinds:
+        return values, types
+    from hubmere.translate import parse_typed_value  # not loaded for lines without types
+
+    for name, kind in kinds.items():
+        if name not in values or not isinstance(kind, str):
+            raise _bad(number, f"has propertyTypes with '{name}', which is not a type of one of its properties")
+        try:
+            types[name], values[name] = wire_value(kind, values[name])
+            parse_typed_value(types[name], values[name])
+        except ValueError as error:
+            raise _bad(number, f"has the property '{name}', which is no {kind[:40]}: {error}") from None
+    return values, types
 
 
 def _key(entry: dict[str, Any], number: int) -> str | None:

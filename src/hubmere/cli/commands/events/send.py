@@ -168,7 +168,7 @@ _OPTIONS = (
     option(
         "json_lines", bool, "--json-lines", default=False,
         help="Send each line as an event, in the format of `tail --output json`: body, optionally bodyEncoding, "
-        "partitionKey or key, properties, systemProperties.",
+        "partitionKey or key, properties, propertyTypes, systemProperties.",
     ),
     option("partition_key", str | None, "--partition-key", metavar="TEXT", help="Key that chooses the partition."),
     option("partition_id", str | None, "--partition-id", metavar="N", help="The partition itself."),

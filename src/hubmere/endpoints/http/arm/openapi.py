@@ -287,6 +287,7 @@ def _event_bodies() -> Json:
         "properties": {
             "Body": {"type": "string"},
             "UserProperties": properties,
+            "UserPropertyTypes": {"type": "object", "additionalProperties": {"type": "string"}},
             "BrokerProperties": {"type": "object", "properties": {"PartitionKey": {"type": "string"}}},
             "IsBodyBase64": {"const": False},
         },

@@ -9,12 +9,12 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NoReturn
 
 from hubmere.endpoints.http.errors import MalformedRequest
-from hubmere.translate import HttpEvent, UserProperty
+from hubmere.translate import HttpEvent, UserProperty, parse_typed_value
 
 BATCH_TYPE = b"application/vnd.microsoft.servicebus.json"
 
@@ -122,6 +122,8 @@ def _parse_element(index: int, element: object) -> HttpEvent:
     values, broker = element.get("UserProperties"), element.get("BrokerProperties")
     body = _parse_body(element["Body"], element.get("IsBodyBase64") is True, index)
     properties = _parse_user_properties(values, index) if values else _NO_PROPERTIES
+    if types := element.get("UserPropertyTypes"):
+        properties = {**properties, **dict(_parse_types(types, values, index))}
     if not broker:
         return HttpEvent(body, properties)
     return HttpEvent(body, properties, **_parse_broker_properties(broker, f"element {index} of the batch"))
@@ -155,6 +157,19 @@ def _parse_user_properties(value: object, index: int) -> Mapping[str, UserProper
         elif content is not None:
             raise MalformedRequest(f"the property '{name[:80]}' of element {index} of the batch has no simple value")
     return properties
+
+
+def _parse_types(types: object, values: object, index: int) -> Iterator[tuple[str, UserProperty]]:
+    """The properties whose type is named: copies of events keep types that JSON has not."""
+    where = f"of element {index} of the batch"
+    given = _to_mapping(values or {}, f"UserProperties {where}")
+    for name, kind in _to_mapping(types, f"UserPropertyTypes {where}").items():
+        if not isinstance(kind, str) or name not in given:
+            raise MalformedRequest(f"UserPropertyTypes {where} has '{name[:80]}', which is not a type of a property")
+        try:
+            yield name, parse_typed_value(kind, given[name])
+        except ValueError as error:
+            raise MalformedRequest(f"the property '{name[:80]}' {where} is no {kind[:40]}: {error}") from None
 
 
 def _parse_broker_properties(value: object, where: str) -> dict[str, Any]:
