@@ -218,6 +218,25 @@ def test_ctrl_c_before_the_last_stored_event_is_an_error(node: Node, hub: str, m
     assert (shown.code, shown.out) == (Exit.INTERRUPTED, "one\n")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code"), [((), Exit.OK), (("--count", "2"), Exit.INTERRUPTED), (("--count", "1"), Exit.OK)]
+)
+def test_ctrl_c_ends_following_unless_events_were_counted(
+    node: Node, hub: str, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], code: Exit
+) -> None:
+    """A script that waits for two events must see that it has one; without a number there is no other end."""
+    at(node, "send", hub, "one")
+
+    def coming(_: Incoming) -> Iterator[dict[str, Any]]:
+        yield from ()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Incoming, "coming", coming)
+    shown = at(node, "tail", hub, "-o", "body", "--follow", "--from", "first", *arguments)
+
+    assert (shown.code, shown.out) == (code, "one\n")
+
+
 def test_a_line_that_is_too_large_ends_the_command(node: Node, hub: str) -> None:
     """The lines before it are stored, and their number is named."""
     data = b"fine\n" + b"x" * 2_000_000 + b"\nnever\n"
@@ -421,8 +440,8 @@ def test_control_characters_of_a_body_are_not_sent_to_the_terminal(node: Node, h
     assert (code, out) == (Exit.OK, hostile.encode() + b"\n")
 
 
-def test_closed_output_ends_tail_without_a_traceback(node: Node, hub: str) -> None:
-    """`hubmere tail ... | head -1` is common."""
+def test_closed_output_is_a_normal_end_of_tail(node: Node, hub: str) -> None:
+    """`hubmere tail ... | head -1` is common, and with `pipefail` the shell looks at both exit codes."""
     assert at(node, "send", hub, "x" * 1000, "--count", "500").code == Exit.OK
     with started(node, "tail", hub, "-o", "body") as reader:
         assert reader.stdout is not None
@@ -431,7 +450,7 @@ def test_closed_output_ends_tail_without_a_traceback(node: Node, hub: str) -> No
         assert reader.stderr is not None
         complaints = reader.stderr.read()
 
-    assert complaints == b""
+    assert (reader.returncode, complaints) == (Exit.OK, b"")
 
 
 @pytest.mark.parametrize(

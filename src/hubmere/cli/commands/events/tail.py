@@ -1,5 +1,6 @@
 """`hubmere tail`: prints the stored events of a hub and, with --follow, new ones."""
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -44,8 +45,10 @@ def _tail(given: dict[str, Any]) -> None:
     client = hub_of(given, take_node(given))
     position, is_following = _start(given)
     write, is_wanted = _writer(given), _filter(given)
-    # Ctrl-C is the normal end of following; otherwise, events are missing, and scripts must see that.
-    with closing(client), suppress(KeyboardInterrupt) if is_following else nullcontext():
+    # Ctrl-C is the normal end of following without a number of events; otherwise, events are missing, and scripts must
+    # see that.
+    is_endless = is_following and given["count"] is None
+    with closing(client), suppress(KeyboardInterrupt) if is_endless else nullcontext():
         partitions = [given["partition"]] if given["partition"] is not None else client.partition_ids()
         incoming = Incoming(client, given["group"], partitions, position)
         events: Iterator[Json] = chain(incoming.present(), incoming.coming() if is_following else ())
@@ -132,11 +135,15 @@ _SHAPES: dict[Shape, Write] = {Shape.JSON: write_json, Shape.BODY: write_body}
 
 def _print(events: Iterator[Json], write: Write, *, is_flushed: bool) -> None:
     out = sys.stdout.buffer
-    for event in events:
-        out.write(write(event))
-        if is_flushed:
-            out.flush()
-    out.flush()
+    try:
+        for event in events:
+            out.write(write(event))
+            if is_flushed:
+                out.flush()
+        out.flush()
+    except BrokenPipeError:
+        # The reader, such as `head -1`, has what it wanted: a normal end. Python writes what is left at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 app = a_group("Show events.")
