@@ -191,6 +191,34 @@ def test_deletion_is_confirmed_at_a_terminal_only(node: Node) -> None:
     assert at(node, "eventhub", "delete", "-n", "asked").code == Exit.OK
 
 
+class _Terminal:
+    """A terminal at which a key is pressed instead of an answer."""
+
+    def __init__(self, *, is_interrupted: bool) -> None:
+        self._is_interrupted = is_interrupted
+
+    def isatty(self) -> bool:
+        return True
+
+    def readline(self) -> str:
+        if self._is_interrupted:
+            raise KeyboardInterrupt
+        return ""
+
+
+@pytest.mark.parametrize(("is_interrupted", "code"), [(True, Exit.INTERRUPTED), (False, Exit.FAILED)])
+def test_question_is_answered_by_ctrl_c_and_ctrl_d(
+    node: Node, hub: str, monkeypatch: pytest.MonkeyPatch, is_interrupted: bool, code: Exit
+) -> None:
+    """Neither deletes; Ctrl-C has the exit code that it has everywhere."""
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdin", _Terminal(is_interrupted=is_interrupted))
+        run = at(node, "eventhub", "delete", "-n", hub)
+
+    assert run.code == code
+    assert at(node, "eventhub", "show", "-n", hub).code == Exit.OK
+
+
 def run_on_a_terminal(node: Node, typed: str, *arguments: str) -> tuple[int, str]:
     """Run the command with a terminal as input and output; returns the exit code and the output."""
     leader, follower = pty.openpty()

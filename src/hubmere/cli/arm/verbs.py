@@ -265,8 +265,14 @@ def refuse_empty(what: str, name: str | None) -> None:
 
 
 def confirm(question: str) -> None:
-    """Ask for confirmation at a terminal; scripts are not asked, as with `az`."""
-    if sys.stdin.isatty() and not typer.confirm(question, err=True):
+    """Ask for confirmation at a terminal; scripts are not asked, as with `az`. Ctrl-D means no, Ctrl-C ends it all."""
+    if not sys.stdin.isatty():
+        return
+    typer.echo(f"{question} [y/N]: ", nl=False, err=True)
+    answer = sys.stdin.readline()
+    if not answer.endswith("\n"):
+        typer.echo(err=True)
+    if answer.strip().lower() not in ("y", "yes"):
         raise CommandFailed(Exit.FAILED, "nothing was changed")
 
 
