@@ -287,7 +287,7 @@ def _flags(command: Any) -> Iterator[list[str]]:
     yield from _flags_named(command, own - shared if is_of_a_node else own)
     if is_of_a_node:
         yield ["", "[Which node](#which-node)."]
-    yield ["`--help`", "Show the flags and exit."]
+    yield ["`--help`, `-h`", "Show the flags and exit."]
 
 
 def _flags_named(command: Any, names: Collection[str]) -> Iterator[list[str]]:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from commands.runner import environment, hubmere
 from hubmere.cli.exit_codes import Exit
 from hubmere.testing import Node
@@ -35,6 +37,17 @@ def test_help_lists_every_command() -> None:
     assert commands >= {"up", "send", "tail", "namespace", "eventhub", "consumergroup", "keys", "capture"}
     assert "georecovery-alias" in commands
     assert "georecovery" not in commands
+
+
+@pytest.mark.parametrize(
+    "command", [(), ("up",), ("tail",), ("eventhub",), ("eventhub", "show"), ("namespace", "network-rule-set", "show")]
+)
+def test_help_has_a_short_option(command: tuple[str, ...]) -> None:
+    """`az` has it too, and it is what people type first."""
+    short, long = hubmere(*command, "-h"), hubmere(*command, "--help")
+
+    assert (short.code, short.out) == (Exit.OK, long.out)
+    assert "Usage: " in short.out
 
 
 def test_unknown_command_is_answered_with_the_nearest() -> None:

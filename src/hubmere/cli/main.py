@@ -33,6 +33,8 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
+    # `-h` as in `az`; every command below inherits it.
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 # Ten years: longer than any key should be used.
