@@ -498,6 +498,43 @@ def test_empty_name_is_wrong_usage(node: Node, arguments: tuple[str, ...], what:
     assert at(node, "namespace", "show").code == Exit.OK
 
 
+def test_resource_id_replaces_the_names(node: Node, namespace: str) -> None:
+    """Scripts for `az` pass the ids that other commands print."""
+    place = ("--namespace-name", namespace, "-g", "plant")
+    hub_id = at(node, "eventhub", "create", "-n", "by-id", *place, "--query", "id").json
+    group_id = at(node, "consumergroup", "create", "--eventhub-name", "by-id", "-n", "g", *place, "--query", "id").json
+
+    shown = at(node, "eventhub", "show", "--ids", hub_id, "--query", "[name, resourceGroup]").json
+    changed = at(node, "eventhub", "update", f"--ids={hub_id}", "--user-metadata", "m", "--query", "userMetadata").json
+    deleted = [at(node, "consumergroup", "delete", "--ids", group_id), at(node, "eventhub", "delete", "--ids", hub_id)]
+
+    assert (shown, changed) == (["by-id", "plant"], "m")
+    assert [run.code for run in deleted] == [Exit.OK, Exit.OK], deleted
+    assert at(node, "eventhub", "list", *place).json == []
+    assert (
+        at(node, "namespace", "show", "--ids", hub_id.partition("/eventhubs")[0], "--query", "name").json == namespace
+    )
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (("orders",), "--ids orders is not an id of the form /subscriptions/.../resourceGroups/.../providers/.../name"),
+        (("/subscriptions/s/resourceGroups/g/providers/p/namespaces/n",), "--ids /subscriptions/s/resourceGroups/g/"),
+        (("",), "--ids  is not an id of the form"),
+        ((), "--ids takes one resource id; run the command once for each resource"),
+        (("a", "b"), "--ids takes one resource id; run the command once for each resource"),
+        (("a", "--ids", "b"), "--ids takes one resource id; run the command once for each resource"),
+    ],
+)
+def test_wrong_resource_id_is_wrong_usage(node: Node, ids: tuple[str, ...], message: str) -> None:
+    """The error has the form of the id that the command accepts."""
+    run = at(node, "eventhub", "delete", "--ids", *ids)
+
+    assert run.code == Exit.USAGE
+    assert run.err.startswith(f"hubmere: {message}")
+
+
 def test_options_of_scripts_for_az_are_accepted(node: Node, namespace: str) -> None:
     """Global options of `az` and further names of its options: an unknown option would end a script."""
     scope = ("--namespace-name", namespace, "--only-show-errors")

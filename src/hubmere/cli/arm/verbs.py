@@ -21,17 +21,19 @@ after one flag, switches with or without `true` (reference: service 4.3). An exa
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal
 
 import typer
 from typer.core import TyperCommand
 
 from hubmere.cli.arm.client import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION, Arm, Json, Resource
+from hubmere.cli.arm.ids import IDS, expand_ids
 from hubmere.cli.commands.completion import Level, completer
 from hubmere.cli.exit_codes import CommandFailed, Exit
 from hubmere.cli.output.colours import has_colours
@@ -51,6 +53,7 @@ from hubmere.cli.target.node import (
 Switch = Literal["true", "false"]
 SWITCH = "true|false"
 _SWITCH_WORDS = ("true", "false")
+_ID_VERBS = ("show", "update", "delete")
 _NODE_PANEL = "Which node"
 
 
@@ -96,6 +99,11 @@ class Verb:
     # Builds the table of a result that is neither a list nor plain names and values.
     table: Callable[[object], str] | None = None
 
+    @property
+    def has_ids(self) -> bool:
+        """Whether `--ids` may name the resource: the verbs of one resource, as with `az`."""
+        return self.name in _ID_VERBS and not self.below and not any(step.is_argument for step in self.at)
+
 
 # --- what most verbs do ----------------------------------------------------------------------------------------------
 
@@ -130,11 +138,14 @@ def delete(arm: Arm, at: Resource, _: Json) -> None:
 
 
 class AzCommand(TyperCommand):
-    """Parses options like `az`: `--rights Send Listen`, and `--enable-capture` for `--enable-capture true`."""
+    """Parses options like `az`: `--rights Send Listen`, `--enable-capture` for `--enable-capture true`, `--ids`."""
+
+    # The option for each kind of resource that an id names; empty if the command accepts no id.
+    id_flags: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Expand the short forms of options, then parse them."""
-        return super().parse_args(ctx, list(self._expand_options(args)))
+        return super().parse_args(ctx, list(self._expand_options(expand_ids(args, self.id_flags))))
 
     def _expand_options(self, args: list[str]) -> Iterator[str]:
         many = {flag for parameter in self.params if getattr(parameter, "multiple", False) for flag in parameter.opts}
@@ -162,7 +173,9 @@ def a_group(help_text: str) -> typer.Typer:
 def add(app: typer.Typer, verbs: Sequence[Verb]) -> None:
     """Add verbs to a group."""
     for verb in verbs:
-        app.command(verb.name, help=verb.help, cls=AzCommand)(_command(verb))
+        flags = {step.kind: step.flags[0] for step in verb.at} if verb.has_ids else {}
+        kind = type(AzCommand.__name__, (AzCommand,), {"id_flags": flags})
+        app.command(verb.name, help=verb.help, cls=kind)(_command(verb))
 
 
 def _command(verb: Verb) -> Callable[..., None]:
@@ -171,6 +184,7 @@ def _command(verb: Verb) -> Callable[..., None]:
     levels = [(name, step.kind, step.default) for name, step in places.items()]
 
     def run(given: dict[str, Any]) -> None:
+        given.pop("ids", None)  # `AzCommand` has replaced it
         output, query, group, subscription = (given.pop(name) for name in RESULT_NAMES)
         output = output or default_output()
         check_query(query)
@@ -193,6 +207,7 @@ def _command(verb: Verb) -> Callable[..., None]:
         run,
         [
             *sorted(options, key=lambda each: each.kind),
+            *((_IDS_OPTION,) if verb.has_ids else ()),
             *(_field_option(name, field) for name, field in fields.items()),
             *((YES_OPTION,) if verb.question is not None else ()),
             *RESULT_OPTIONS,
@@ -276,6 +291,7 @@ def confirm(question: str) -> None:
         raise CommandFailed(Exit.FAILED, "nothing was changed")
 
 
+_IDS_OPTION = option("ids", str | None, IDS, metavar="ID", help="Resource id, instead of the names in it.")
 YES_OPTION = option("yes", bool, "--yes", "-y", default=False, help="Do not ask for confirmation at a terminal.")
 # Scripts for `az` have these. They make no difference here: there are no warnings, and each request waits for its end.
 _IGNORED_OPTION = option(
