@@ -9,6 +9,7 @@ import pytest
 from hubmere.broker import HubView
 from hubmere.model.errors import HubNotFound, Refusal, ShuttingDown
 from hubmere.node.background import Background
+from log_records import messages_of
 from manual_clock import ManualClock
 
 
@@ -36,12 +37,12 @@ def test_retention_of_a_deleted_hub_is_no_problem(caplog: pytest.LogCaptureFixtu
     """A hub can be deleted while its partitions are visited: then there is nothing to do, and nothing to warn of."""
     clean(HubNotFound("orders"))
 
-    assert caplog.messages == []
+    assert messages_of(caplog, "hubmere") == []
 
 
 def test_retention_that_is_refused_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     """The log keeps events past their retention until the next attempt."""
     clean(ShuttingDown())
 
-    [message] = caplog.messages
+    [message] = messages_of(caplog, "hubmere")
     assert message.startswith("retention for contoso/orders/0 postponed: ")

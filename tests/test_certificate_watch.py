@@ -18,6 +18,7 @@ from hubmere.broker.monitoring.conditions import CERTIFICATE, Conditions
 from hubmere.endpoints.certificates import Identity, build_ca, build_server_certificate
 from hubmere.node.certificate_watch import CertificateWatch
 from hubmere.testing import Node
+from log_records import records_of
 
 # Many times the interval of the checks; it only limits a failing test.
 PATIENCE_S = 90.0
@@ -161,7 +162,7 @@ def test_broken_files_keep_the_old_certificate(files: Files, what: str, caplog: 
     found = conditions.find(CERTIFICATE)
     assert found is not None
     assert "The previous certificate stays in use." in found.text
-    assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 1
+    assert len([record for record in records_of(caplog, "hubmere") if record.levelname == "ERROR"]) == 1
     assert "secret text" not in caplog.text
     assert served_by(watch, files) == ssl.PEM_cert_to_DER_cert(served.decode())
 

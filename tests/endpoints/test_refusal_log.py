@@ -6,6 +6,7 @@ import pytest
 
 from hubmere.endpoints.refusal_log import LINES_PER_INTERVAL, MAX_KEYS, RefusalLog
 from hubmere.model.errors import InvalidSignature, MissingToken, Refusal
+from log_records import records_of
 
 log = logging.getLogger("hubmere.test")
 
@@ -24,7 +25,7 @@ def test_line_names_namespace_hub_client_and_reason(lines: pytest.LogCaptureFixt
     """They are in the text, and fields of a JSON line."""
     write(RefusalLog())
 
-    [record] = lines.records
+    [record] = records_of(lines, "hubmere.test")
     assert record.getMessage().startswith("refused POST /x on shop/orders from 10.0.0.1: MissingToken")
     assert record.getMessage().endswith("TrackingId:t-1")
     assert [getattr(record, name) for name in ("namespace", "hub", "peer", "tracking_id")] == [
@@ -44,12 +45,16 @@ def test_repeated_refusal_is_counted_and_others_are_written(
         write(refusals)
     write(refusals, peer="10.0.0.2")
     write(refusals, InvalidSignature())
-    before = len(lines.records)
+    before = len(records_of(lines, "hubmere.test"))
     now[0] += 10
     write(refusals)
 
     assert before == LINES_PER_INTERVAL + 2
-    assert lines.records[-1].getMessage().endswith(f"({50 - LINES_PER_INTERVAL} more like this were not logged)")
+    assert (
+        records_of(lines, "hubmere.test")[-1]
+        .getMessage()
+        .endswith(f"({50 - LINES_PER_INTERVAL} more like this were not logged)")
+    )
 
 
 def test_names_from_clients_are_one_line_of_limited_length(lines: pytest.LogCaptureFixture) -> None:
@@ -59,6 +64,6 @@ def test_names_from_clients_are_one_line_of_limited_length(lines: pytest.LogCapt
     for number in range(MAX_KEYS + 10):
         write(refusals, peer=str(number))
 
-    assert "\n" not in lines.records[0].getMessage()
-    assert len(lines.records[0].getMessage()) < 600
+    assert "\n" not in records_of(lines, "hubmere.test")[0].getMessage()
+    assert len(records_of(lines, "hubmere.test")[0].getMessage()) < 600
     assert len(refusals._counts) <= MAX_KEYS

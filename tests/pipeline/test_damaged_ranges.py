@@ -20,6 +20,7 @@ from hubmere.records.header import read_header
 from hubmere.settings import HubSetting
 from hubmere.store.log.segments.segment import LOG, stem
 from hubmere.testing import Node
+from log_records import messages_of
 from pipeline.capture.plans import a_hub, read
 from pipeline.capture.runs import micro_batches
 
@@ -107,7 +108,7 @@ def test_query_that_accepts_loss_skips_it_and_reports_it(damaged: Hubs, caplog: 
         found = _sequences(damaged, (0, END), fails=False)
 
     assert found == _without([9, 10, 11, 21, 22, 23])
-    named = [record.getMessage() for record in caplog.records if "are lost" in record.getMessage()]
+    named = [text for text in messages_of(caplog, "hubmere.spark") if "are lost" in text]
     assert [("9 to 11" in text, "21 to 23" in text) for text in named] == [(True, False), (False, True)]
 
 

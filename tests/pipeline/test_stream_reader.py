@@ -15,6 +15,7 @@ from hubmere.pipeline.decode import SCHEMA
 from hubmere.pipeline.offsets import CheckpointMismatch, DataLost, HubRecreated
 from hubmere.pipeline.options import InvalidOption, read_options
 from hubmere.pipeline.source import HubBatchReader, HubStreamReader
+from log_records import messages_of
 from pipeline.queries import conf, position
 
 
@@ -476,7 +477,7 @@ def test_refused_commit_of_progress_does_not_stop_the_query(
         reader.commit(end)
     consumer.close()
 
-    assert len([record for record in caplog.records if "progress cannot be reported" in record.message]) == 1
+    assert len([text for text in messages_of(caplog, "hubmere.spark") if "progress cannot be reported" in text]) == 1
 
 
 def test_bytes_of_a_trigger_are_limited_over_many_partitions(hubs: Hubs, a_reader: Readers) -> None:

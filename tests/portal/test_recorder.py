@@ -25,6 +25,7 @@ from hubmere.portal.history.sampler import COUNTERS
 from hubmere.store.catalog.runtime_state import GroupOffset
 from hubmere.store.catalog.view import Put
 from hubmere.store.history import MemoryHistory
+from log_records import records_of
 from portal.builders import PortalHarness
 
 _IN = COUNTERS.index("incoming_messages")
@@ -151,7 +152,7 @@ def test_full_disk_affects_history_only(harness: PortalHarness, caplog: pytest.L
         recorder.sample()
         asyncio.run(recorder.flush())
 
-    warnings = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
+    warnings = [record.message for record in records_of(caplog, "hubmere") if record.levelno >= logging.WARNING]
     assert warnings == ["the history of metrics cannot be written: no space left on device"]
 
 

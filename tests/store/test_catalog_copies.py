@@ -8,6 +8,7 @@ import pytest
 from hubmere.store.catalog import sqlite
 from hubmere.store.catalog.mirror import list_copies, make_copy
 from hubmere.store.catalog.sqlite import CATALOG_FILE
+from log_records import messages_of
 from store.catalog_builders import PATIENCE_S, a_catalog, with_hub
 
 
@@ -43,4 +44,4 @@ def test_close_waits_for_a_running_copy_and_does_not_repeat_it(
 
     assert copied == [tmp_path / CATALOG_FILE]
     assert len(list_copies(tmp_path)) == 1
-    assert not caplog.records
+    assert not messages_of(caplog, "hubmere")

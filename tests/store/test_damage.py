@@ -6,6 +6,7 @@ import pytest
 
 from hubmere.model.monitoring.damage import DamagedRange, DamageKind
 from hubmere.store.recovery.damage_registry import MAX_RANGES_PER_LOG, DamageRegistry
+from log_records import messages_of
 
 
 def a_range(first: int = 5, after: int = 8, *, log: str = "hub-0") -> DamagedRange:
@@ -23,7 +24,7 @@ def test_a_damaged_range_is_logged_once(caplog: pytest.LogCaptureFixture) -> Non
         reports = [registry.report(a_range()), registry.report(a_range())]
 
     assert reports == [True, False]
-    (line,) = caplog.messages
+    (line,) = messages_of(caplog, "hubmere")
     assert "hub-0" in line
     assert "sequence numbers 5 to 7" in line
     assert "00000000000000000000.log bytes 100 to 400" in line

@@ -21,6 +21,7 @@ from hubmere.wire.amqp.codec.message import AmqpValue, Message, read_message, wr
 from hubmere.wire.amqp.codec.performatives import Properties, Source, Target
 from hubmere.wire.amqp.codec.types import Int, Timestamp, ULong, Value
 from hubmere.wire.amqp.signals import DeliveriesReceived, LinkDetached
+from log_records import messages_of
 
 # Of a token that expires during the test; on a busy machine the steps before take a second.
 _LIFETIME_S = 4
@@ -204,7 +205,7 @@ def test_refused_token_is_logged_without_the_token(node: AmqpNode, caplog: pytes
         bad = make_token("sb://localhost/orders", "RootManageSharedAccessKey", "wrong", expires_at_s=2**40)
         for _ in range(MAX_LOGGED_REFUSALS + 3):
             client.put_token("orders", bad)
-        lines = [record.getMessage() for record in caplog.records if "is refused" in record.getMessage()]
+        lines = [text for text in messages_of(caplog, "hubmere.amqp") if "is refused" in text]
 
     assert len(lines) == MAX_LOGGED_REFUSALS
     assert lines[0] == (
@@ -220,7 +221,7 @@ def test_refused_unreadable_token_is_logged(node: AmqpNode, caplog: pytest.LogCa
     with RawClient(node) as client:
         client.put_token("orders", "secret-1", kind="secret-2")
         client.put_token("orders", "secret-3")
-        lines = [record.getMessage() for record in caplog.records if "is refused" in record.getMessage()]
+        lines = [text for text in messages_of(caplog, "hubmere.amqp") if "is refused" in text]
 
     assert len(lines) == 2
     assert not [line for line in lines if "secret" in line]

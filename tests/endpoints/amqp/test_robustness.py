@@ -19,6 +19,7 @@ from hubmere.endpoints.stream import WRITE_HIGH_WATER_BYTES, Stream
 from hubmere.wire.amqp.codec.frames import frame, frame_of
 from hubmere.wire.amqp.codec.performatives import Begin, Flow, Open
 from hubmere.wire.amqp.signals import DeliveriesReceived
+from log_records import messages_of
 
 AN_OPEN = frame(Open(container_id="raw", hostname="localhost"))
 A_BEGIN = frame(Begin(next_outgoing_id=0, incoming_window=5000, outgoing_window=5000), 0)
@@ -81,7 +82,7 @@ def test_reset_connection_is_not_logged_as_an_error(node: AmqpNode, caplog: pyte
 
     assert not node.call(lambda: node.hub().readers.all())
     assert not node.call(lambda: node.hub().publishers)
-    assert not caplog.records
+    assert not messages_of(caplog, "hubmere")
 
 
 def _until(node: AmqpNode, fact: Callable[[], bool]) -> None:

@@ -1,7 +1,6 @@
 """A node's HTTP endpoint on a loopback port, with a real broker, catalog and server, and without other protocols."""
 
 import asyncio
-import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -299,14 +298,3 @@ def _stored(hub: LiveHub, partition: int | None) -> list[EventView]:
 def _a_namespace(book: LimitsBook, name: str, now_ms: int) -> Namespace:
     tier = book.default_tier
     return new_namespace(namespace_name(name), NamespaceSpec(), book.of(tier), tier=tier, now_ms=now_ms)
-
-
-class LogLines(logging.Handler):
-    """Keeps all log lines as text."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.DEBUG)
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(self.format(record))

@@ -12,6 +12,7 @@ from endpoints.http.harness import NAMESPACE, HttpNode
 from hubmere.broker.management.capture import JobState
 from hubmere.model.addresses import Addresses
 from hubmere.model.entity import CaptureDestination
+from log_records import messages_of
 
 GROUP = "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventHub"
 HUB = f"{GROUP}/namespaces/{NAMESPACE}/eventhubs/orders"
@@ -183,7 +184,7 @@ def test_each_new_file_is_logged_once(admin: httpx.Client, caplog: pytest.LogCap
         admin.post(PROGRESS, json=report)
         admin.post(PROGRESS, json=report)
 
-    [line] = [entry.getMessage() for entry in caplog.records if entry.getMessage().startswith("CaptureFileCreated")]
+    [line] = [text for text in messages_of(caplog, "hubmere.capture") if text.startswith("CaptureFileCreated")]
     assert "eventhubs/orders" in line
     for word in ("fileUrl", "partitionId", "sizeInBytes", "eventCount", "firstSequenceNumber", "lastEnqueueTime"):
         assert f'"{word}"' in line

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from endpoints.http.harness import ADMIN_TOKEN, HttpNode, LogLines
+from endpoints.http.harness import ADMIN_TOKEN, HttpNode
 from hubmere.endpoints.http.server import bounded
+from log_records import lines_of
 
 
 class Raw:
@@ -289,25 +290,19 @@ def test_path_traversal_reaches_no_hub(node: HttpNode, raw: Raw, path: str) -> N
 
 def test_secrets_are_neither_logged_nor_answered(node: HttpNode) -> None:
     """No log line and no refusal contains a key, a token or a body."""
-    lines = LogLines()
-    ours = [logging.getLogger(name) for name in ("hubmere", "uvicorn", "asyncio")]
-    for logger in ours:
-        logger.addHandler(lines)
-        logger.setLevel(logging.DEBUG)
     key, token = node.key(), node.sas("other")
     answers = []
 
-    with node.client() as client:
-        for credential in (token, f"Bearer {ADMIN_TOKEN}x", "SharedAccessSignature sr=x&sig=hush&se=1&skn=y"):
-            headers = {"Authorization": credential}
-            answers.append(client.post(f"/orders/messages?token={key}", content=b"secret-body", headers=headers))
-            answers.append(client.get("/orders", headers=headers))
-    with node.manager() as manager:
-        answers.append(manager.post("/none/messages", content=b"secret-body"))
+    with lines_of("hubmere", "uvicorn", "asyncio", level=logging.DEBUG) as lines:
+        with node.client() as client:
+            for credential in (token, f"Bearer {ADMIN_TOKEN}x", "SharedAccessSignature sr=x&sig=hush&se=1&skn=y"):
+                headers = {"Authorization": credential}
+                answers.append(client.post(f"/orders/messages?token={key}", content=b"secret-body", headers=headers))
+                answers.append(client.get("/orders", headers=headers))
+        with node.manager() as manager:
+            answers.append(manager.post("/none/messages", content=b"secret-body"))
 
-    for logger in ours:
-        logger.removeHandler(lines)
-    seen = "\n".join([*lines.lines, *(answer.text for answer in answers)])
+    seen = "\n".join([*lines, *(answer.text for answer in answers)])
     secrets = (key, token.partition("sig=")[2].partition("&")[0], ADMIN_TOKEN, "hush", "secret-body")
     assert [secret for secret in secrets if secret in seen] == []
 

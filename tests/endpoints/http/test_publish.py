@@ -8,10 +8,11 @@ from xml.etree import ElementTree
 import httpx
 import pytest
 
-from endpoints.http.harness import MIB, NAMESPACE, HttpNode, LogLines
+from endpoints.http.harness import MIB, NAMESPACE, HttpNode
 from hubmere.model.keys import partition_of_key
 from hubmere.model.spec import HubSpec, NamespaceSpec
 from hubmere.model.tier import Profile, Tier
+from log_records import lines_of
 
 BATCH = {"Content-Type": "application/vnd.microsoft.servicebus.json"}
 
@@ -199,19 +200,14 @@ def test_custom_headers_count_towards_the_size() -> None:
 
 def test_a_post_without_a_credential_is_refused_with_a_tracking_id(node: HttpNode) -> None:
     """34: the id is also in the log."""
-    lines = LogLines()
-    logging.getLogger("hubmere.http").addHandler(lines)
-    logging.getLogger("hubmere.http").setLevel(logging.INFO)
-
-    with node.client() as client:
+    with lines_of("hubmere.http", level=logging.INFO) as lines, node.client() as client:
         response = client.post("/orders/messages", content=b"x")
 
     detail = ElementTree.fromstring(response.content).findtext("Detail") or ""
     tracking_id = detail.partition("TrackingId:")[2].partition(",")[0]
-    logging.getLogger("hubmere.http").removeHandler(lines)
     assert response.status_code == 401
     assert detail.startswith("MissingToken")
-    assert any(tracking_id in line for line in lines.lines)
+    assert any(tracking_id in line for line in lines)
 
 
 def test_only_authorized_senders_learn_that_a_hub_is_missing(node: HttpNode) -> None:

@@ -16,6 +16,7 @@ from hubmere.wire.kafka.messages.admin import DeletableTopic, DeleteTopicsReques
 from hubmere.wire.kafka.messages.fetch import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from hubmere.wire.kafka.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 from hubmere.wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic
+from log_records import records_of
 
 _NO_TOPIC = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _NO_GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -57,7 +58,7 @@ def test_refusals_are_logged_with_namespace_hub_and_client(
         client.sign_in().call(MetadataRequest(topics=(MetadataRequestTopic(name="missing"),)), 12)
         only(client.call(a_fetch(topic="orders", offset=99), 11))
 
-    records = [record for record in caplog.records if record.getMessage().startswith("refused ")]
+    records = [record for record in records_of(caplog, "hubmere.kafka") if record.getMessage().startswith("refused ")]
     assert {(record.args[0], record.args[1]) for record in records if isinstance(record.args, tuple)} >= {
         ("a Kafka fetch request", "hubmere/orders"),
         ("a Kafka request for offsets", "hubmere/orders"),
