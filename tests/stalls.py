@@ -129,7 +129,7 @@ class EmptyLoop:
 
     def machine_between(self, begin: float, end: float) -> Machine:
         """What the machine did to the empty loop between two times; waits until that is recorded."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 120
         while True:
             beats = [beat for beat in _SLOT.iter_unpack(self._file.read_bytes()) if beat[0] > 0]
             if any(at >= end for at, _, _ in beats) or time.monotonic() > deadline:

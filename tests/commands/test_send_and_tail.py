@@ -417,11 +417,11 @@ def test_tail_from_last_waits_for_the_next_event(node: Node, hub: str) -> None:
     """A script waits for the next event of a hub; older ones do not count."""
     assert at(node, "send", hub, "old").code == Exit.OK
     with started(node, "tail", hub, "--from", "last", "--count", "1", "-o", "body") as reader:
-        seen = b""
-        while reader.poll() is None and not seen:
+        while True:
             assert at(node, "send", hub, "new").code == Exit.OK
             try:
                 seen, _ = reader.communicate(timeout=1)
+                break
             except subprocess.TimeoutExpired:
                 continue
 

@@ -187,7 +187,7 @@ def test_group_rebalances_with_every_strategy(node: Node, topic: str, group: str
 def test_static_member_gets_its_partitions_back(node: Node, topic: str, group: str) -> None:
     """Reference check 36: the other member does not rebalance."""
     publish(Producer(librdkafka(node)), topic, b"x")
-    settings = librdkafka(node, group_id=group, auto_offset_reset="earliest", session_timeout_ms=30000)
+    settings = librdkafka(node, group_id=group, auto_offset_reset="earliest", session_timeout_ms=300_000)
     rebalances: list[str] = []
     with consuming(settings | {"group.instance.id": "stays"}) as stays:
         stays.subscribe([topic], on_assign=lambda *_: rebalances.append("assign"))
