@@ -34,6 +34,7 @@ from hubmere.store.engine import LogEngine
 from hubmere.store.local import LocalEngine
 from hubmere.store.log.commit import Post
 from hubmere.store.memory import MemoryEngine
+from node_clock import NodeClock
 from stalls import watched_loop
 
 T = TypeVar("T")
@@ -75,6 +76,8 @@ class AmqpNode:
         self._timeouts = (handshake_timeout_s, idle_timeout_s, token_grace_s)
         self._thread = threading.Thread(target=self._run, name="amqp-node", daemon=True)
         self._loop = asyncio.new_event_loop()
+        if isinstance(self._clock, NodeClock):
+            self._clock.drive(self._loop)
         self._stopping = asyncio.Event()
         self._started: Future[None] = Future()
         self.connections = ConnectionLimits(20_000)
@@ -92,6 +95,8 @@ class AmqpNode:
 
     def stop(self) -> None:
         """Stop like a node: close every connection, then the store."""
+        if isinstance(self._clock, NodeClock):
+            self._clock.resume()
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join(_START_SECONDS)

@@ -1,7 +1,6 @@
 """Tokens on the claims node, and which links they allow (reference: AMQP 2, checks 14 to 19 and 45)."""
 
 import logging
-import time
 import uuid
 
 import pytest
@@ -22,9 +21,12 @@ from hubmere.wire.amqp.codec.performatives import Properties, Source, Target
 from hubmere.wire.amqp.codec.types import Int, Timestamp, ULong, Value
 from hubmere.wire.amqp.signals import DeliveriesReceived, LinkDetached
 from log_records import messages_of
+from node_clock import NodeClock
 
-# Of a token that expires during the test; on a busy machine the steps before take a second.
-_LIFETIME_S = 4
+# Of a token that expires during the test: the clock of the node is advanced by so much.
+_LIFETIME_S = 600
+# An idle timeout that does not pass meanwhile.
+_LONG_S = 36_000.0
 PUT = {"operation": "put-token", "type": "servicebus.windows.net:sastoken"}
 
 
@@ -282,13 +284,15 @@ def test_javascript_management_audience_covers_the_hub(node: AmqpNode) -> None:
 
 def test_link_is_detached_when_its_token_expires_and_the_connection_stays() -> None:
     """The service detaches for renewal; SDKs put a new token and attach again."""
-    with AmqpNode(token_grace_s=0.0) as node, RawClient(node) as client:
+    clock = NodeClock()
+    with AmqpNode(token_grace_s=0.0, idle_timeout_s=_LONG_S, clock=clock) as node, RawClient(node) as client:
         client.authorize("orders", seconds=_LIFETIME_S)
         sender = client.sender("orders/Partitions/0")
         client.publish(sender, an_event("before"))
+        clock.advance(_LIFETIME_S)
 
         refused = client.detached(sender)
-        client.authorize("orders")
+        client.authorize("orders", seconds=2 * _LIFETIME_S)
         client.publish(client.sender("orders/Partitions/0"), an_event("after"))
 
     assert refused.condition == "amqp:link:detach-forced"
@@ -297,7 +301,8 @@ def test_link_is_detached_when_its_token_expires_and_the_connection_stays() -> N
 
 def test_link_is_detached_when_its_oauth_token_expires() -> None:
     """As with a SAS token, the link is detached for renewal; after another token it can be attached again."""
-    with AmqpNode(token_grace_s=0.0) as node, RawClient(node) as client:
+    clock = NodeClock()
+    with AmqpNode(token_grace_s=0.0, idle_timeout_s=_LONG_S, clock=clock) as node, RawClient(node) as client:
         node.call(lambda: node.broker.access.identities.trust(a_trusted_issuer()))
         wanted = RoleAssignment(
             namespace=namespace_name(NAMESPACE),
@@ -306,12 +311,13 @@ def test_link_is_detached_when_its_oauth_token_expires() -> None:
             principal_id=OWNER_ID,
         )
         node.manage(lambda manager, actor, done: manager.assign_role(wanted, actor, done))
-        first, _ = client.put_token("orders", token(claims(exp=int(time.time()) + _LIFETIME_S)), kind="jwt")
+        first, _ = client.put_token("orders", token(claims(exp=clock.now_ms() // 1000 + _LIFETIME_S)), kind="jwt")
         sender = client.sender("orders/Partitions/0")
         client.publish(sender, an_event("before"))
+        clock.advance(_LIFETIME_S)
 
         refused = client.detached(sender)
-        second, _ = client.put_token("orders", token(claims(exp=int(time.time()) + 600)), kind="jwt")
+        second, _ = client.put_token("orders", token(claims(exp=clock.now_ms() // 1000 + 600)), kind="jwt")
         client.publish(client.sender("orders/Partitions/0"), an_event("after"))
 
     assert (first, second) == (202, 202)
@@ -321,13 +327,13 @@ def test_link_is_detached_when_its_oauth_token_expires() -> None:
 
 def test_renewed_token_keeps_the_link() -> None:
     """A renewal is another put-token with the same name."""
-    with AmqpNode(token_grace_s=0.0) as node, RawClient(node) as client:
+    clock = NodeClock()
+    with AmqpNode(token_grace_s=0.0, idle_timeout_s=_LONG_S, clock=clock) as node, RawClient(node) as client:
         client.authorize("orders", seconds=_LIFETIME_S)
         sender = client.sender("orders/Partitions/0")
-        client.authorize("orders", seconds=60)
-        deadline = time.monotonic() + _LIFETIME_S + 1
-        while time.monotonic() < deadline:
-            client.poll(deadline - time.monotonic())
+        client.authorize("orders", seconds=10 * _LIFETIME_S)
+        clock.advance(_LIFETIME_S + 1)
+        node.call(lambda: None)
 
         client.publish(sender, an_event())
 

@@ -8,6 +8,7 @@ from endpoints.amqp.raw_client import RawClient
 from hubmere.model.tier import LimitsBook, Profile
 from hubmere.wire.amqp.codec.message import AmqpValue, Message
 from hubmere.wire.amqp.codec.types import Array, Int, Long, Symbol, Timestamp, Value
+from node_clock import NodeClock
 
 READ_HUB: dict[Value, Value] = {"operation": "READ", "type": "com.microsoft:eventhub", "name": "orders"}
 READ_PARTITION: dict[Value, Value] = READ_HUB | {"type": "com.microsoft:partition", "partition": "0"}
@@ -133,7 +134,7 @@ def test_a_bad_request_is_answered(client: RawClient, request_properties: dict[V
 def test_too_many_requests_are_throttled() -> None:
     """The tier's limit on runtime information is 503 with the busy condition."""
     book = LimitsBook(profile=Profile.STANDARD, overrides={"runtime_information_per_second": 2})
-    with AmqpNode(book=book) as node, RawClient(node) as client:
+    with AmqpNode(book=book, clock=NodeClock(is_stopped=True)) as node, RawClient(node) as client:
         client.authorize()
 
         replies = [client.ask("$management", READ_HUB) for _ in range(6)]

@@ -28,6 +28,7 @@ from hubmere.wire.amqp.codec.types import (
     ULong,
     Value,
 )
+from node_clock import NodeClock
 
 
 def bodies(client: RawClient, partition: int, count: int, group: str = "$Default") -> list[bytes]:
@@ -372,7 +373,7 @@ def test_disabled_hub_detaches_senders_and_readers(node: AmqpNode, client: RawCl
 def throttled() -> Iterator[AmqpNode]:
     """A node with one throughput unit, but only five events a second."""
     book = LimitsBook(profile=Profile.STANDARD, overrides={"ingress_events_per_unit": 5})
-    with AmqpNode(book=book) as node:
+    with AmqpNode(book=book, clock=NodeClock(is_stopped=True)) as node:
         yield node
 
 

@@ -23,7 +23,7 @@ from hubmere.endpoints.listener import bind
 from hubmere.endpoints.stream import Session
 from hubmere.model.addresses import Addresses
 from hubmere.model.capture.targets import CaptureTargets
-from hubmere.model.clock import SystemClock
+from hubmere.model.clock import Clock, SystemClock
 from hubmere.model.entity import Namespace, Rights
 from hubmere.model.names import ROOT_RULE, hub_name, namespace_name, rule_name
 from hubmere.model.security.sas import make_token
@@ -36,6 +36,7 @@ from hubmere.store.files import Files
 from hubmere.store.local import LocalEngine
 from hubmere.store.memory import MemoryEngine
 from hubmere.translate import EventView, events
+from node_clock import NodeClock
 from stalls import watched_loop
 
 ADMIN_TOKEN = "an-admin-token-for-tests"
@@ -64,6 +65,7 @@ class HttpNode:
         max_connections: int = 1000,
         files: Files | None = None,
         audit: AuditLog | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._profile = profile
         self._overrides = overrides or {}
@@ -78,7 +80,9 @@ class HttpNode:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="http-node")
         self._watching = ExitStack()
-        self.clock = SystemClock()
+        self.clock: Clock = clock or SystemClock()
+        if isinstance(self.clock, NodeClock):
+            self.clock.drive(self._loop)
         self.broker: Broker
         self.port = 0
 
@@ -90,6 +94,8 @@ class HttpNode:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if isinstance(self.clock, NodeClock):
+            self.clock.resume()
         self.run(self._stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

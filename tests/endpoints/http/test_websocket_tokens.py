@@ -1,7 +1,6 @@
 """AMQP over WebSocket with the real AMQP session: a link ends when its token expires, as on the AMQP port."""
 
 import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import cast
@@ -18,22 +17,23 @@ from hubmere.broker.broker import Broker
 from hubmere.endpoints.amqp.endpoint import AmqpEndpoint
 from hubmere.endpoints.stream import Session
 from hubmere.model.addresses import Addresses
-from hubmere.model.clock import SystemClock
+from hubmere.model.clock import Clock
 from hubmere.model.entity import RoleAssignment
 from hubmere.model.names import namespace_name
 from hubmere.model.security.roles import DATA_SENDER
 from hubmere.model.security.sas import make_token
+from node_clock import NodeClock
 
 SAS = "servicebus.windows.net:sastoken"
 
 
-def amqp_sessions(broker: Broker) -> Callable[[], Session]:
+def amqp_sessions(broker: Broker, clock: Clock) -> Callable[[], Session]:
     """AMQP sessions that close links as soon as their tokens expire."""
     endpoint = AmqpEndpoint(
         broker,
-        SystemClock(),
+        clock,
         Addresses(namespace=NAMESPACE),
-        idle_timeout_s=120.0,
+        idle_timeout_s=36_000.0,
         handshake_timeout_s=30.0,
         token_grace_s=0.0,
     )
@@ -63,9 +63,15 @@ class WebSocketStream:
 
 
 @pytest.fixture
-def node() -> Iterator[HttpNode]:
+def clock() -> NodeClock:
+    """The clock of the node."""
+    return NodeClock()
+
+
+@pytest.fixture
+def node(clock: NodeClock) -> Iterator[HttpNode]:
     """A node that serves AMQP over WebSocket."""
-    with HttpNode(amqp_session=amqp_sessions) as running:
+    with HttpNode(amqp_session=lambda broker: amqp_sessions(broker, clock), clock=clock) as running:
         running.add_hub("orders")
         yield running
 
@@ -82,13 +88,13 @@ def connected(node: HttpNode) -> Iterator[RawClient]:
 def sas_token(node: HttpNode, lifetime_s: int) -> tuple[str, str]:
     """A SAS token of the root key, with its type in `put-token`."""
     rule = "RootManageSharedAccessKey"
-    expires_at_s = int(time.time()) + lifetime_s
+    expires_at_s = node.clock.now_ms() // 1000 + lifetime_s
     return make_token("sb://localhost/orders", rule, node.key(), expires_at_s=expires_at_s), SAS
 
 
-def oauth_token(_node: HttpNode, lifetime_s: int) -> tuple[str, str]:
+def oauth_token(node: HttpNode, lifetime_s: int) -> tuple[str, str]:
     """An OAuth token of an issuer that the node trusts, with its type in `put-token`."""
-    return token(claims(exp=int(time.time()) + lifetime_s)), "jwt"
+    return token(claims(exp=node.clock.now_ms() // 1000 + lifetime_s)), "jwt"
 
 
 def trust_issuer(node: HttpNode) -> None:
@@ -105,15 +111,16 @@ def trust_issuer(node: HttpNode) -> None:
 
 @pytest.mark.parametrize("a_token", [sas_token, oauth_token])
 def test_a_link_over_websocket_goes_when_its_token_expires(
-    node: HttpNode, a_token: Callable[[HttpNode, int], tuple[str, str]]
+    node: HttpNode, clock: NodeClock, a_token: Callable[[HttpNode, int], tuple[str, str]]
 ) -> None:
     """The link is detached for renewal, the connection stays, and another token opens the next link."""
     trust_issuer(node)
     with connected(node) as client:
-        text, kind = a_token(node, 4)
+        text, kind = a_token(node, 600)
         first, _ = client.put_token("orders", text, kind=kind)
         sender = client.sender("orders/Partitions/0")
         client.publish(sender, an_event("before"))
+        clock.advance(600)
 
         refused = client.detached(sender)
         text, kind = a_token(node, 600)

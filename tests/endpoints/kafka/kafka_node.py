@@ -33,6 +33,7 @@ from hubmere.store.engine import LogEngine
 from hubmere.store.files import Files
 from hubmere.store.local import LocalEngine
 from hubmere.store.memory import MemoryEngine
+from node_clock import NodeClock
 from stalls import watched_loop
 
 T = TypeVar("T")
@@ -85,6 +86,8 @@ class KafkaNode:
         self._advertised = advertised
         self._thread = threading.Thread(target=self._run, name="kafka-node", daemon=True)
         self._loop = self.loops[0]()
+        if isinstance(self._clock, NodeClock):
+            self._clock.drive(self._loop)
         self._stopping = asyncio.Event()
         self._started: Future[None] = Future()
         self.connections = ConnectionLimits(20_000)
@@ -102,6 +105,8 @@ class KafkaNode:
 
     def stop(self) -> None:
         """Stop like a node: disconnect every client, then close the store."""
+        if isinstance(self._clock, NodeClock):
+            self._clock.resume()
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join(_START_SECONDS)

@@ -1,5 +1,6 @@
 """A client for exact requests: our own engine on a blocking socket, and raw bytes."""
 
+import select
 import socket
 import ssl
 from types import TracebackType
@@ -69,6 +70,10 @@ class RawClient:
         """Send a request and wait for its answer."""
         self.send(body, version)
         return self.answer()
+
+    def has_answer(self, wait_s: float) -> bool:
+        """Whether the node sends something within a time."""
+        return bool(self._answers or select.select([self.socket], [], [], wait_s)[0])
 
     def is_closed_by_peer(self) -> bool:
         """Whether the node has closed the connection without another answer."""

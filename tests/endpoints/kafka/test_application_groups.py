@@ -13,6 +13,7 @@ from hubmere.model.names import application_group_name, namespace_name
 from hubmere.model.tier import LimitsBook, Profile
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from node_clock import NodeClock
 
 
 @pytest.fixture
@@ -41,19 +42,21 @@ def govern(node: KafkaNode, rule: str, *policies: tuple[ThrottlingMetric, int], 
     assert done == [None]
 
 
-def test_producer_over_the_rates_of_its_group_is_refused_and_others_are_not(node: KafkaNode) -> None:
+def test_producer_over_the_rates_of_its_group_is_refused_and_others_are_not() -> None:
     """The service answers with POLICY_VIOLATION for each partition."""
-    govern(node, "slow", (ThrottlingMetric.INCOMING_MESSAGES, 10))
-    rules = {name: node.add_rule(name, "Send") for name in ("slow", "other")}
-    with RawClient(node, rules["slow"]) as slow, RawClient(node, rules["other"]) as other:
-        answers = {
-            name: [only(client.call(a_produce(a_batch(*[b"x"] * 8)), 9)) for _ in range(2)]
-            for name, client in (("slow", slow.sign_in()), ("other", other.sign_in()))
-        }
+    with KafkaNode(book=LimitsBook(profile=Profile.PREMIUM), clock=NodeClock(is_stopped=True)) as node:
+        govern(node, "slow", (ThrottlingMetric.INCOMING_MESSAGES, 10))
+        rules = {name: node.add_rule(name, "Send") for name in ("slow", "other")}
+        with RawClient(node, rules["slow"]) as slow, RawClient(node, rules["other"]) as other:
+            answers = {
+                name: [only(client.call(a_produce(a_batch(*[b"x"] * 8)), 9)) for _ in range(2)]
+                for name, client in (("slow", slow.sign_in()), ("other", other.sign_in()))
+            }
+        end = node.end_of()
 
     assert [answer.error_code for answer in answers["slow"]] == [ErrorCode.NONE, ErrorCode.POLICY_VIOLATION]
     assert [answer.error_code for answer in answers["other"]] == [ErrorCode.NONE] * 2
-    assert node.end_of() == 24
+    assert end == 24
 
 
 def test_a_consumer_over_the_rates_of_its_group_is_throttled(node: KafkaNode) -> None:

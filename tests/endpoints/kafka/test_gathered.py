@@ -11,7 +11,6 @@ from endpoints.kafka.raw_client import RawClient, a_batch, a_produce, only
 from endpoints.kafka.test_application_groups import govern
 from endpoints.kafka.test_produce_runs import values_of
 from hubmere.broker import RunCoalescer
-from hubmere.model.clock import SystemClock
 from hubmere.model.entity import Status, ThrottlingMetric, TimestampType
 from hubmere.model.errors import StorageFull
 from hubmere.model.spec import HubSpec
@@ -20,25 +19,12 @@ from hubmere.records.runs import BatchRun
 from hubmere.store.log.writer import LogWriter
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.metadata import MetadataRequest
+from node_clock import NodeClock
 
 pytestmark = pytest.mark.usefixtures("either_loop")
 
 CLIENTS = 12
 _VERSION = 9
-
-
-class StoppedClock:
-    """The time of its creation, for ever: a rate does not refill, however busy the machine is."""
-
-    def __init__(self) -> None:
-        system = SystemClock()
-        self._now_ms, self._monotonic_s = system.now_ms(), system.monotonic()
-
-    def now_ms(self) -> int:
-        return self._now_ms
-
-    def monotonic(self) -> float:
-        return self._monotonic_s
 
 
 @contextlib.contextmanager
@@ -248,7 +234,7 @@ def test_append_time_is_returned_on_an_append_time_hub() -> None:
 
 def test_quota_of_one_client_does_not_affect_the_others() -> None:
     """Clients of an application group over its rate are refused, others of the same turn are not."""
-    with KafkaNode(book=LimitsBook(profile=Profile.PREMIUM), clock=StoppedClock()) as node:
+    with KafkaNode(book=LimitsBook(profile=Profile.PREMIUM), clock=NodeClock(is_stopped=True)) as node:
         govern(node, "slow", (ThrottlingMetric.INCOMING_MESSAGES, 10))
         string = node.add_rule("slow", "Send")
         with several(node, 2, string) as slow, several(node, 6) as others:

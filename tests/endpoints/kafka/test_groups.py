@@ -35,6 +35,7 @@ from hubmere.wire.kafka.messages.offsets import (
     OffsetFetchRequest,
     OffsetFetchTopic,
 )
+from node_clock import NodeClock
 
 pytestmark = pytest.mark.usefixtures("either_loop")
 
@@ -276,9 +277,11 @@ def test_invalid_commit_is_refused_with_its_code(
 def test_too_many_commits_are_stored_and_delayed() -> None:
     """Reference 1.4: the number per second is limited for each partition; more are delayed, never refused."""
     book = LimitsBook(profile=Profile.DEVELOPER, overrides={"offset_commits_per_second": 1})
-    with KafkaNode(book=book) as node, RawClient(node) as client:
+    clock = NodeClock(is_stopped=True)
+    with KafkaNode(book=book, clock=clock) as node, RawClient(node) as client:
         client.sign_in()
         first, second = (client.call(a_commit(offset), 8) for offset in range(2))
+        clock.resume()
         found = committed(client)
 
     assert (first.throttle_time_ms, second.throttle_time_ms > 0) == (0, True)
@@ -291,9 +294,12 @@ def test_throttled_client_is_read_again_if_the_timer_is_early(monkeypatch: pytes
     call_at = Stream.call_at
     monkeypatch.setattr(Stream, "call_at", lambda self, when, callback: call_at(self, when - 0.5, callback))
     book = LimitsBook(profile=Profile.DEVELOPER, overrides={"offset_commits_per_second": 1})
-    with KafkaNode(book=book) as node, RawClient(node) as client:
+    clock = NodeClock(is_stopped=True)
+    with KafkaNode(book=book, clock=clock) as node, RawClient(node) as client:
         client.sign_in()
-        answers = [client.call(a_commit(offset), 8) for offset in range(3)]
+        answers = [client.call(a_commit(offset), 8) for offset in range(2)]
+        clock.resume()
+        client.call(a_commit(2), 8)
 
         assert answers[1].throttle_time_ms > 0
         assert committed(client).committed_offset == 2

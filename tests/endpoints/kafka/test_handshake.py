@@ -20,6 +20,7 @@ from hubmere.model.security.sas import make_token
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.metadata import ApiVersionsRequest, MetadataRequest
 from hubmere.wire.kafka.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from node_clock import NodeClock
 
 
 def a_naming() -> ApiVersionsRequest:
@@ -264,8 +265,10 @@ def test_connection_that_does_not_sign_in_is_closed_after_the_handshake_timeout(
 
 def test_idle_connection_is_closed_after_the_idle_timeout() -> None:
     """Clients reconnect."""
-    with KafkaNode(handshake_timeout_s=1.5, idle_timeout_s=1.5) as node, RawClient(node) as client:
+    clock = NodeClock()
+    with KafkaNode(idle_timeout_s=600.0, clock=clock) as node, RawClient(node) as client:
         client.sign_in()
+        clock.advance(600)
 
         assert client.is_closed_by_peer()
 

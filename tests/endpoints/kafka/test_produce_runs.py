@@ -22,14 +22,20 @@ from hubmere.wire.kafka.connection import Request
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.metadata import MetadataRequest, MetadataResponse
 from hubmere.wire.kafka.messages.produce import ProduceRequest, ProduceResponse
+from node_clock import NodeClock
 
 
-def ask_at_once(client: RawClient, requests: Sequence[Any], version: int = 9) -> list[Any]:
-    """Send requests in one packet after a first one that sets the pattern; returns the answers in order."""
+def send_at_once(client: RawClient, requests: Sequence[Any], version: int = 9) -> None:
+    """Send requests in one packet after a first one that sets the pattern."""
     client.call(a_produce(a_batch(b"first"), partition=1), version)
     for request in requests:
         client.engine.request(request, version if isinstance(request, ProduceRequest) else 5)
     client.socket.sendall(b"".join(client.engine.data_to_send()))
+
+
+def ask_at_once(client: RawClient, requests: Sequence[Any], version: int = 9) -> list[Any]:
+    """Send requests in one packet after a first one that sets the pattern; returns the answers in order."""
+    send_at_once(client, requests, version)
     return [client.answer() for _ in requests]
 
 
@@ -209,10 +215,15 @@ def _only_for(log: object, stand_in: Any, real: Any) -> Any:
 def test_requests_of_a_run_are_throttled_separately() -> None:
     """KIP-219: the request that exceeds the units gets a delay, and later ones are not read before that."""
     book = LimitsBook(profile=Profile.DEVELOPER, overrides={"ingress_events_per_unit": 10})
-    with KafkaNode(book=book) as node, RawClient(node) as client:
-        requests = [a_produce(a_batch(*[b"x"] * 3)) for _ in range(5)]
+    clock = NodeClock(is_stopped=True)
+    with KafkaNode(book=book, clock=clock) as node, RawClient(node) as client:
+        send_at_once(client.sign_in(), [a_produce(a_batch(*[b"x"] * 3)) for _ in range(5)])
 
-        answers = ask_at_once(client.sign_in(), requests)
+        answers = []
+        for _ in range(5):
+            answers.append(client.answer())
+            if answers[-1].throttle_time_ms > 0:
+                clock.advance((answers[-1].throttle_time_ms + 1) / 1000)
 
     delays = [answer.throttle_time_ms for answer in answers]
     assert delays[:2] == [0, 0]
