@@ -11,6 +11,7 @@ from cluster.gateways import get, post_event
 from cluster.load import create_hub
 from cluster.machines import GatewayProcess, Machines
 from cluster.running import PATIENCE_S, eventually
+from hubmere.cluster.control.entries import Beat, Claim, Entry, decode_entry
 
 # A leader answers REQUEST_TIMED_OUT after 10 s; then the gateway repeats its batches.
 _ALONE_SECONDS = 13.0
@@ -41,7 +42,7 @@ class ExclusiveReader:
 
     def _on_event(self, _: object, event: EventData | None) -> None:
         if event is not None:
-            self.first_at = self.first_at or time.monotonic()
+            self.first_at = self.first_at or time.time()
             self.bodies.append(event.body_as_str())
 
     def close(self) -> None:
@@ -50,13 +51,15 @@ class ExclusiveReader:
         self._thread.join(PATIENCE_S)
 
 
-def seconds_until_stolen(machines: Machines, hub: str) -> float:
-    """Freeze the gateway of an owner and steal its place; how long after the freeze the new owner reads."""
+def seconds_until_stolen(machines: Machines, hub: str, control: str) -> float:
+    """Freeze the gateway of an owner and steal its place; how long after its last beat the new owner reads.
+
+    `control` is the topic of the control log. On a busy machine the last beat can be long before the freeze.
+    """
     first, second = machines.gateways[:2]
     create_hub(machines, hub, gateway=1)
     old = ExclusiveReader(first, hub, 1)
     assert eventually(lambda: old.bodies == ["first"])
-    frozen_at = time.monotonic()
     first.signal(signal.SIGSTOP)
     try:
         new = ExclusiveReader(second, hub, 2)
@@ -69,7 +72,34 @@ def seconds_until_stolen(machines: Machines, hub: str) -> float:
     old.close()
     new.close()
     assert old.bodies == ["first"], "an event was delivered to an old owner"
-    return new.first_at - frozen_at
+    return new.first_at - _last_beat_s(machines, control, 1, new.first_at)
+
+
+def _last_beat_s(machines: Machines, control: str, epoch: int, until_s: float) -> float:
+    """When the gateway whose reader has claimed a place with an epoch sent its last beat before a time."""
+    entries = [(at_s, entry) for at_s, entry in _control_entries(machines, control) if at_s <= until_s]
+    session = [entry.session for _, entry in entries if isinstance(entry, Claim) and entry.epoch == epoch][-1]
+    return max(at_s for at_s, entry in entries if isinstance(entry, Beat) and entry.session == session)
+
+
+def _control_entries(machines: Machines, control: str) -> list[tuple[float, Entry]]:
+    """The entries of the control log with their times, as the brokers have them."""
+    settings = {"bootstrap.servers": machines.brokers.bootstrap, "group.id": "unused", "log_level": 0}
+    consumer = Consumer({**settings, "enable.auto.commit": False})
+    found: list[tuple[float, Entry]] = []
+    try:
+        low, end = consumer.get_watermark_offsets(TopicPartition(control, 0), timeout=PATIENCE_S)
+        consumer.assign([TopicPartition(control, 0, low)])
+        position, deadline = low, time.monotonic() + PATIENCE_S
+        while position < end:
+            assert time.monotonic() < deadline, f"the control log is read up to {position} of {end}"
+            for message in consumer.consume(500, 0.2):
+                if message.error() is None:
+                    found.append((message.timestamp()[1] / 1000, decode_entry(message.value() or b"")))
+                    position = (message.offset() or 0) + 1
+    finally:
+        consumer.close()
+    return found
 
 
 def errors_of_a_moving_consumer(machines: Machines, hub: str) -> list[str]:

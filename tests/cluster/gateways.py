@@ -16,7 +16,7 @@ from typing import Any
 
 from hubmere.model.security.sas import make_token
 
-START_SECONDS = 120.0
+START_SECONDS = 600.0
 _ARM = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/default/providers/Microsoft.EventHub"
 _PORTS = tuple(f"--{name}-port=0" for name in ("amqp", "amqps", "kafka", "kafkas", "http", "https"))
 
@@ -73,7 +73,7 @@ def running_gateway(folder: Path, brokers: str, secret: Path, *more: str) -> Ite
     finally:
         if process.poll() is None:
             os.kill(process.pid, signal.SIGTERM)
-        process.wait(60)
+        process.wait(300)
 
 
 def get(gateway: dict[str, Any], path: str) -> tuple[int, dict[str, Any]]:

@@ -303,7 +303,7 @@ def _end_of(consumer: Consumer, place: TopicPartition) -> int:
 
     def is_known() -> bool:
         with suppress(KafkaException):
-            ends.append(consumer.get_watermark_offsets(place, timeout=10)[1])
+            ends.append(consumer.get_watermark_offsets(place, timeout=60)[1])
         return bool(ends)
 
     assert eventually(is_known)

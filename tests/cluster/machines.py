@@ -20,8 +20,8 @@ from cluster.running import PATIENCE_S, eventually
 from hubmere.cli.cluster.brokers import BrokersFailed, LocalBroker, LocalBrokers, find_jars
 from hubmere.cli.cluster.free_ports import free_ports
 
-START_SECONDS = 240.0
-_END_SECONDS = 30.0
+START_SECONDS = 600.0
+_END_SECONDS = 300.0
 _SERVICES = ("amqp", "amqps", "kafka", "kafkas", "http", "https")
 
 
@@ -132,7 +132,7 @@ class Machines:
 
         def is_in_sync() -> bool:
             with suppress(KafkaException):
-                found = self.admin().list_topics(timeout=10)
+                found = self.admin().list_topics(timeout=PATIENCE_S)
                 parts = [part for topic in found.topics.values() for part in topic.partitions.values()]
                 return len(found.brokers) == len(self.brokers.brokers) and all(len(part.isrs) == 3 for part in parts)
             return False

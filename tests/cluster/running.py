@@ -16,15 +16,15 @@ import pytest
 from hubmere.cli.cluster.brokers import BrokersFailed, find_jars
 
 # Three JVMs on a busy machine: much more than they need.
-START_SECONDS = 240.0
-# The time in which a cluster must do what a test expects.
-PATIENCE_S = 90.0
-_END_SECONDS = 60.0
+START_SECONDS = 600.0
+# The time in which a cluster must do what a test expects, on a busy machine as well. Only a failing test waits so long.
+PATIENCE_S = 300.0
+_END_SECONDS = 300.0
 # For tests that run clients on a whole cluster.
 MARKS = [
     pytest.mark.foreign,
     pytest.mark.slow,
-    pytest.mark.timeout(START_SECONDS + 240),
+    pytest.mark.timeout(1800),
     # The SDKs close their connections asynchronously.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),

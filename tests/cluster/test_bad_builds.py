@@ -51,7 +51,8 @@ def test_a_stale_end_as_a_refusal_is_caught(brokers: Machines, tmp_path: Path) -
 def test_a_claim_that_is_answered_before_the_release_is_caught(brokers: Machines, tmp_path: Path) -> None:
     """Two owners of a partition could read at the same time."""
     with bad_gateways(brokers, tmp_path, "early-claim") as machines:
-        taken = (seconds_until_stolen(machines, f"stolen-{number}") for number in range(_ATTEMPTS))
+        control = "early-claim.control"
+        taken = (seconds_until_stolen(machines, f"stolen-{number}", control) for number in range(_ATTEMPTS))
 
         assert any(seconds < LEASE_SECONDS for seconds in taken)
 

@@ -83,7 +83,7 @@ def start(folder: Path, port: int, *more: str) -> "subprocess.CompletedProcess[s
     ports = [f"--{name}-port=0" for name in ("amqp", "amqps", "kafka", "kafkas", "http", "https")]
     secret = f"--cluster-secret-file={a_secret(folder)}"
     return subprocess.run(
-        [*command, secret, *ports, *more], capture_output=True, text=True, timeout=100, check=False, cwd=folder
+        [*command, secret, *ports, *more], capture_output=True, text=True, timeout=600, check=False, cwd=folder
     )
 
 

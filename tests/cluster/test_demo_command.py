@@ -10,7 +10,7 @@ from hubmere.cli.cluster.brokers import JARS_VARIABLE, LocalBrokers
 from hubmere.cli.exit_codes import Exit
 from hubmere.store.files import acquire_lock
 
-_SECONDS = 120.0
+_SECONDS = 600.0
 
 
 def run_demo(jars: Path, *flags: str) -> "subprocess.CompletedProcess[str]":

@@ -20,7 +20,7 @@ from hubmere.wire.kafka.messages.fetch import (
 )
 
 T = TypeVar("T")
-_PATIENCE_S = 20.0
+_PATIENCE_S = 240.0
 
 
 class Broker:

@@ -14,7 +14,7 @@ from hubmere.cluster.upstream.upstream import Upstream
 from hubmere.store.engine import LogConfig, log_id
 from hubmere.wire.kafka.errors import ErrorCode
 
-_PATIENCE_S = 60.0
+_PATIENCE_S = 240.0
 
 
 class FakeTopics:

@@ -20,7 +20,7 @@ from hubmere.records.records import Record
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.fetch import EARLIEST_TIMESTAMP
 
-_PATIENCE_S = 60.0
+_PATIENCE_S = 240.0
 
 
 class Topic:

@@ -14,9 +14,9 @@ from hubmere.cluster.control_log import ControlLog
 from hubmere.cluster.upstream.connection import Access
 from hubmere.cluster.upstream.upstream import Upstream
 
-pytestmark = [pytest.mark.foreign, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.foreign, pytest.mark.slow, pytest.mark.timeout(1200)]
 T = TypeVar("T")
-_PATIENCE_S = 60.0
+_PATIENCE_S = 240.0
 
 
 @pytest.fixture(scope="module")

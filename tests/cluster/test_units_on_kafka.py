@@ -29,18 +29,21 @@ _NAMESPACE = f"{_ARM}/namespaces/hubmere?api-version=2024-01-01"
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with running_cluster(tmp_path_factory.mktemp("units"), "--as=standard", gateways=3) as running:
-        assert put_hub(running.gateway(0), "orders", partitions=2)[0] == 200
+        assert eventually(lambda: put_hub(running.gateway(0), "orders", partitions=2)[0] == 200)
         yield running
 
 
 class Load:
-    """A client of one gateway that publishes as fast as it may, over HTTP; `sent` are times of accepted events."""
+    """A client of one gateway that publishes as fast as it may, over HTTP; `sent` are times of accepted events.
 
-    def __init__(self, gateway: dict[str, Any]) -> None:
+    With several connections its rate does not depend on how long a busy machine takes for one answer.
+    """
+
+    def __init__(self, gateway: dict[str, Any], *, connections: int = 1) -> None:
         self.sent: list[float] = []
         self._gateway = gateway
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run)
+        self._threads = [threading.Thread(target=self._run) for _ in range(connections)]
 
     def _run(self) -> None:
         parts = dict(part.split("=", 1) for part in str(self._gateway["connection_string"]).split(";") if part)
@@ -65,12 +68,14 @@ class Load:
             connection.close()
 
     def __enter__(self) -> "Load":
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
 
 def best_rate(sent: list[float], seconds: float) -> float:
@@ -84,8 +89,9 @@ def best_rate(sent: list[float], seconds: float) -> float:
 
 
 def change(cluster: Cluster, **properties: object) -> None:
-    status, answer, _ = ask(cluster.gateway(0), "PATCH", _NAMESPACE, {"properties": properties})
-    assert status in (200, 201, 202), answer
+    wish = {"properties": properties}
+    # A busy cluster may ask for another attempt.
+    assert eventually(lambda: ask(cluster.gateway(0), "PATCH", _NAMESPACE, wish)[0] in (200, 201, 202))
 
 
 def units(cluster: Cluster, gateway: int) -> int:
@@ -95,19 +101,20 @@ def units(cluster: Cluster, gateway: int) -> int:
 def test_lone_client_has_most_of_the_units_on_any_gateway(cluster: Cluster) -> None:
     """A third of one unit would be 0.33 MB/s; the other gateways leave it what they do not use."""
     for number in range(3):
-        with Load(cluster.gateway(number)) as load:
+        with Load(cluster.gateway(number), connections=8) as load:
             assert eventually(lambda load=load: best_rate(load.sent[10:], 4.0) >= 0.9 * MB)  # type: ignore[misc]
 
 
 def test_clients_of_all_gateways_share_the_units(cluster: Cluster) -> None:
     """Each gateway alone would allow one unit."""
     with Load(cluster.gateway(0)) as one, Load(cluster.gateway(1)) as two, Load(cluster.gateway(2)) as three:
-        deadline = time.monotonic() + 25
-        eventually(lambda: time.monotonic() > deadline)
+        loads, began = (one, two, three), time.monotonic()
+        assert eventually(
+            lambda: time.monotonic() > began + 25 and all(best_rate(load.sent, 10.0) > 0.1 * MB for load in loads)
+        )
     sent = one.sent + two.sent + three.sent
 
     assert best_rate(sent, 10.0) <= 1.15 * MB
-    assert all(best_rate(load.sent, 10.0) > 0.1 * MB for load in (one, two, three))
 
 
 def test_every_gateway_knows_all_gateways(cluster: Cluster) -> None:
@@ -147,7 +154,7 @@ def test_commands_show_all_gateways(cluster: Cluster, tmp_path: Path) -> None:
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "hubmere", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
 def read_status(cluster: Cluster) -> dict[str, Any]:
@@ -169,7 +176,7 @@ def test_units_grow_once_for_all_gateways(cluster: Cluster) -> None:
     """Three gateways see the same load; they must not add three units for it."""
     change(cluster, isAutoInflateEnabled=True, maximumThroughputUnits=2)
 
-    with Load(cluster.gateway(1)), Load(cluster.gateway(2)):
+    with Load(cluster.gateway(1), connections=8), Load(cluster.gateway(2), connections=8):
         assert eventually(lambda: units(cluster, 0) == 2)
 
     assert eventually(lambda: [units(cluster, number) for number in range(3)] == [2, 2, 2])

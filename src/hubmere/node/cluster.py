@@ -144,11 +144,11 @@ class ClusterStorage:
             except UpstreamFailure as failure:
                 if failure.is_lasting:
                     raise ClusterUnusable(str(failure)) from failure
-                if limit_s and loop.time() - began > limit_s:
-                    raise ClusterUnusable(f"no Kafka broker was reached within {limit_s:g} s: {failure}") from failure
                 if loop.time() - logged_at >= _LOG_INTERVAL_S:
                     logged_at = loop.time()
                     log.warning("waiting for the Kafka cluster: %s", failure)
+                if limit_s and loop.time() - began > limit_s:
+                    raise ClusterUnusable(f"no Kafka broker was reached within {limit_s:g} s: {failure}") from failure
             await asyncio.sleep(_ATTEMPT_SECONDS)
 
     async def _check_safety(self, control_topic: str) -> Copies:
