@@ -25,8 +25,8 @@ _HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbac
 _PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 _CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 _PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
-# Short enough for several sessions during the test, long enough for a slow machine to renew one.
-_TOKEN_SECONDS = 12
+# Shorter than the producer runs, so that its session is extended; long enough for a JVM that starts on a busy machine.
+_TOKEN_SECONDS = 40
 _SENDER = "producer-id"
 
 
@@ -75,7 +75,7 @@ def node(issuer: TokenIssuer) -> Iterator[Node]:
             f"{running.http}{scope}/providers/Microsoft.Authorization/roleAssignments/{uuid.uuid4()}",
             json={"properties": {"roleDefinitionId": DATA_OWNER.id, "principalId": _SENDER}},
             headers={"Authorization": f"Bearer {running.admin_token}"},
-            timeout=60,
+            timeout=240,
         ).raise_for_status()
         yield running
 
@@ -93,6 +93,8 @@ def settings_of(node: Node, endpoint: str, client_id: str, secret: str, trusted:
         "sasl.jaas.config": f"{_MODULE} required {login};",
         # The client's default pause before it renews a token is longer than the lifetime of these tokens.
         "sasl.login.refresh.min.period.seconds": "1",
+        # It renews a token in the middle of its lifetime.
+        "sasl.login.refresh.window.factor": "0.5",
         "sasl.login.refresh.buffer.seconds": "1",
     }
 
@@ -123,8 +125,9 @@ def test_java_client_fetches_its_tokens_from_the_local_issuer(node: Node, tmp_pa
     # No other test publishes there: the first event is ours.
     server = ("--bootstrap-server", node.kafkas, "--topic", "invoices")
 
-    java(_PRODUCER, endpoint, trusted, *server, "--command-config", file, text=f"{body}\n").lines()
-    options = ("--from-beginning", "--max-messages", "1", "--timeout-ms", "60000")
+    patience = ("--request-timeout-ms", "100000")
+    java(_PRODUCER, endpoint, trusted, *server, *patience, "--command-config", file, text=f"{body}\n").lines()
+    options = ("--from-beginning", "--max-messages", "1", "--timeout-ms", "240000")
     found = java(_CONSUMER, endpoint, trusted, *server, *options, "--command-config", file).lines()
 
     assert body in found
@@ -140,7 +143,7 @@ def test_java_client_authenticates_again_before_its_session_ends(
         pytest.skip(str(reason))
     endpoint = f"{issuer.url}/token"
     file = write_settings(tmp_path / "client.properties", settings_of(node, endpoint, "x", "y", trusted))
-    count, rate = 600, 20
+    count, rate = 1000, 20
     events = ("--topic", "orders", "--num-records", str(count), "--record-size", "10", "--throughput", str(rate))
 
     lines = java(_PERFORMANCE, endpoint, trusted, *events, "--command-config", str(file)).lines()

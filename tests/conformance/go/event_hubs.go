@@ -364,7 +364,7 @@ func newProcessor(consumer *azeventhubs.ConsumerClient, store *memoryCheckpoints
 	return azeventhubs.NewProcessor(consumer, store, &azeventhubs.ProcessorOptions{
 		LoadBalancingStrategy:       azeventhubs.ProcessorStrategyGreedy,
 		UpdateInterval:              500 * time.Millisecond,
-		PartitionExpirationDuration: 5 * time.Second,
+		PartitionExpirationDuration: time.Minute,
 		StartPositions:              azeventhubs.StartPositions{Default: start{}.position()},
 	})
 }

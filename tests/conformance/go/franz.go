@@ -50,7 +50,7 @@ func franzClient(at kafkaPlace, more ...kgo.Opt) (*kgo.Client, error) {
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.FetchMaxWait(200 * time.Millisecond),
 		// A test that fails should do so soon.
-		kgo.RetryTimeout(30 * time.Second),
+		kgo.RetryTimeout(100 * time.Second),
 		kgo.RecordRetries(5),
 	}
 	trusted, err := at.tls()
@@ -174,7 +174,7 @@ func franzMember(given grouping, more ...kgo.Opt) (*kgo.Client, error) {
 	options := []kgo.Opt{
 		kgo.ConsumerGroup(given.Group), kgo.ConsumeTopics(given.Topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit(),
-		kgo.HeartbeatInterval(200 * time.Millisecond), kgo.SessionTimeout(6 * time.Second),
+		kgo.HeartbeatInterval(200 * time.Millisecond), kgo.SessionTimeout(time.Minute),
 	}
 	if given.Instance != "" {
 		options = append(options, kgo.InstanceID(given.Instance))

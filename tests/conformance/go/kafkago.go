@@ -178,7 +178,7 @@ func kafkaGoConsume(ctx context.Context, given grouping) (any, error) {
 	reader := kafka.NewReader(kafka.ReaderConfig{
 		Brokers: []string{given.Place.Broker}, Dialer: dialer, Topic: given.Topic, GroupID: given.Group,
 		MaxWait: 200 * time.Millisecond, MaxBytes: 10 << 20, StartOffset: kafka.FirstOffset,
-		HeartbeatInterval: 200 * time.Millisecond, SessionTimeout: 6 * time.Second,
+		HeartbeatInterval: 200 * time.Millisecond, SessionTimeout: time.Minute,
 	})
 	defer reader.Close()
 	records, messages, err := kafkaGoFetch(ctx, reader, given.Count)
@@ -199,7 +199,7 @@ func kafkaGoShare(ctx context.Context, given grouping) (any, error) {
 		}
 		group, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
 			ID: given.Group, Brokers: []string{given.Place.Broker}, Dialer: dialer, Topics: []string{given.Topic},
-			HeartbeatInterval: 200 * time.Millisecond, SessionTimeout: 6 * time.Second,
+			HeartbeatInterval: 200 * time.Millisecond, SessionTimeout: time.Minute,
 		})
 		if err != nil {
 			return nil, err

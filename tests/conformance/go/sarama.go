@@ -58,7 +58,7 @@ func saramaConfig(at kafkaPlace) (*sarama.Config, error) {
 	config.Consumer.Offsets.AutoCommit.Enable = false
 	config.Consumer.MaxWaitTime = 200 * time.Millisecond
 	config.Consumer.Group.Heartbeat.Interval = 200 * time.Millisecond
-	config.Consumer.Group.Session.Timeout = 6 * time.Second
+	config.Consumer.Group.Session.Timeout = time.Minute
 	trusted, err := at.tls()
 	config.Net.TLS.Enable, config.Net.TLS.Config = trusted != nil, trusted
 	return config, err

@@ -282,7 +282,7 @@ public final class Driver {
         EventProcessorClient processor = new EventProcessorClientBuilder()
             .connectionString(place.connection(), place.hub()).transportType(place.transport()).retryOptions(QUICK)
             .consumerGroup("$Default").checkpointStore(store)
-            .loadBalancingUpdateInterval(Duration.ofSeconds(1)).partitionOwnershipExpirationInterval(Duration.ofSeconds(4))
+            .loadBalancingUpdateInterval(Duration.ofSeconds(1)).partitionOwnershipExpirationInterval(Duration.ofMinutes(1))
             .initialPartitionEventPosition(partition -> EventPosition.earliest())
             .processEvent(context -> {
                 bodies.add(context.getEventData().getBodyAsString());

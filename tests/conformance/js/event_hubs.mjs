@@ -131,7 +131,7 @@ function goDeaf(connection) {
 // Cuts the connection while a send is on its way: the SDK connects again and repeats it.
 export async function sendIdempotentThroughDisconnect({ place }) {
   // It repeats the send once this time is up.
-  const more = { retryOptions: { ...QUICK, timeoutInMs: 3_000 } };
+  const more = { retryOptions: { ...QUICK, timeoutInMs: 15_000 } };
   return using(anIdempotentProducer(place, {}, more), async (producer) => {
     const target = { partitionId: "0" };
     await producer.sendBatch([{ body: "before" }], target);

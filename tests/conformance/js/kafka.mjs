@@ -15,6 +15,10 @@ function connect({ broker, ca, user, password }) {
     logLevel: kafkajs.logLevel.NOTHING,
     // A test that fails should do so soon.
     retry: { retries: 3, initialRetryTime: 50 },
+    // By default a connection has one second: too little for TLS on a busy machine.
+    connectionTimeout: 60_000,
+    authenticationTimeout: 60_000,
+    requestTimeout: 100_000,
   });
 }
 
@@ -91,7 +95,7 @@ export async function share({ place, group, topic, members, count }) {
   const held = new Map();
   let changed = () => {};
   const consumers = [...Array(members).keys()].map((number) => {
-    const consumer = client.consumer({ groupId: group, sessionTimeout: 6000, heartbeatInterval: 200, maxWaitTimeInMs: 200 });
+    const consumer = client.consumer({ groupId: group, sessionTimeout: 60_000, heartbeatInterval: 200, maxWaitTimeInMs: 200 });
     consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => {
       held.set(number, (payload.memberAssignment[topic] ?? []).toSorted());
       changed();

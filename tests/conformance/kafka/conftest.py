@@ -33,6 +33,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         "as": "unlimited",
         "default_partition_count": 4,
         "group_consumer_heartbeat_interval_s": 0.3,
+        "group_consumer_session_timeout_s": 300.0,
         **gateway_settings(tmp_path_factory.mktemp("gateway")),
     }
     with Node(settings=settings) as node:

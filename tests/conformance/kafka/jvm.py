@@ -30,8 +30,9 @@ class Jvm:
 
     @contextmanager
     def producer(self, **settings: Any) -> Iterator["Producer"]:
-        """A producer; underscores in settings mean dots."""
-        producer = Producer(self._driver, self._open("Producers", settings))
+        """A producer; underscores in settings mean dots. Its transactions may take longer than a minute."""
+        usual = {"transaction_timeout_ms": 600_000} if "transactional_id" in settings else {}
+        producer = Producer(self._driver, self._open("Producers", usual | settings))
         try:
             yield producer
         finally:

@@ -16,7 +16,7 @@ judges = pytest.mark.judges
 
 pytestmark = [pytest.mark.foreign, judges(client=Name.AIOKAFKA, transport=Transport.PLAIN)]
 
-_PATIENCE_S = 120.0
+_PATIENCE_S = 400.0
 
 
 def run(work: Callable[[], Awaitable[Any]]) -> Any:
@@ -76,7 +76,7 @@ def test_group_of_two_members_shares_partitions(node: Node, topic: str, group: s
 
     async def work() -> tuple[list[int], list[int], list[int]]:
         await publish(node, topic, b"x")
-        arguments = aiokafka(node, group_id=group, session_timeout_ms=6000, heartbeat_interval_ms=500)
+        arguments = aiokafka(node, group_id=group, session_timeout_ms=60_000, heartbeat_interval_ms=500)
         first, second = (AIOKafkaConsumer(topic, **arguments) for _ in range(2))
         await first.start()
         alone = sorted(part.partition for part in first.assignment())

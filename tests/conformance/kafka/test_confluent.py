@@ -171,7 +171,7 @@ def test_group_rebalances_with_every_strategy(node: Node, topic: str, group: str
     publish(Producer(librdkafka(node)), topic, b"x")
     settings = librdkafka(
         node, group_id=group, auto_offset_reset="earliest", partition_assignment_strategy=strategy,
-        session_timeout_ms=6000, heartbeat_interval_ms=500,
+        session_timeout_ms=60_000, heartbeat_interval_ms=500,
     )  # fmt: skip
     with consuming(settings) as first:
         first.subscribe([topic])

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.foreign, judges(transport=Transport.PLAIN)]
 
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 # A rebalance is noticed at the next heartbeat.
-_QUICK = {"heartbeat_interval_ms": 200, "session_timeout_ms": 6000}
+_QUICK = {"heartbeat_interval_ms": 200, "session_timeout_ms": 60_000}
 
 
 def make_topic(jvm: Jvm, topic: str, partitions: int = 4, **configs: str) -> None:
@@ -155,7 +155,7 @@ def test_paused_partition_is_not_read(jvm: Jvm, topic: str) -> None:
     with jvm.consumer() as consumer:
         consumer.assign((topic, 0), (topic, 1))
         held = consumer.pause((topic, 0))
-        meanwhile = [one["value"] for one in consumer.poll(2, at_most_ms=500)]
+        meanwhile = [*consumer.values(1), *sorted_values(consumer.poll(1, at_most_ms=500))]
         consumer.resume((topic, 0))
         after = consumer.values(1)
 
@@ -237,7 +237,12 @@ def test_static_member_gets_its_partitions_back(jvm: Jvm, topic: str, group: str
     make_topic(jvm, topic)
 
     def member(name: str) -> dict[str, object]:
-        return {"group_id": group, "group_instance_id": name, "heartbeat_interval_ms": 200}
+        return {
+            "group_id": group,
+            "group_instance_id": name,
+            "heartbeat_interval_ms": 200,
+            "session_timeout_ms": 300_000,
+        }
 
     with jvm.consumer(**member("stays")) as stays:
         stays.subscribe(topic)
@@ -280,7 +285,8 @@ def test_transactions_are_all_or_nothing(jvm: Jvm, topic: str) -> None:
         producer.begin()
         producer.send_values(topic, "open")
         open_one = jvm.admin("transactions", id=f"t-{topic}")
-        seen = {kind: read_committed(jvm, topic, 4, kind) for kind in ("read_committed", "read_uncommitted")}
+        counts = {"read_committed": 4, "read_uncommitted": 7}
+        seen = {kind: read_committed(jvm, topic, count, kind) for kind, count in counts.items()}
         producer.abort()
 
     assert seen["read_committed"] == ["one", "one", "three", "three"]

@@ -97,7 +97,7 @@ def test_group_continues_at_its_committed_offsets(node: Node, topic: str, group:
     """Join, sync, heartbeat, commit and leave are sent by another implementation."""
     publish(node, topic, *(b"%d" % number for number in range(10)))
     arguments = kafka_python(
-        node, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False, session_timeout_ms=6000,
+        node, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False, session_timeout_ms=60_000,
         heartbeat_interval_ms=1000,
     )  # fmt: skip
     for expected in (b"0", b"5"):

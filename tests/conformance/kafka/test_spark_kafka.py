@@ -28,7 +28,7 @@ pytestmark = [
 
 _COUNT = 2000
 _PARTITIONS = 3
-_JOB_SECONDS = 240
+_JOB_SECONDS = 1200
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def seen(node: Node, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]
     names = {"topic": f"{folder.name}-orders", "copy": f"{folder.name}-copies"}
     admin = AdminClient(librdkafka(node))
     for made in admin.create_topics([NewTopic(name, _PARTITIONS, 1) for name in names.values()]).values():
-        made.result(20)
+        made.result(300)
     options = {f"kafka.{name}": value for name, value in settings.items()}
     orders = {**names, "jars": jars, "options": options, "count": _COUNT, "folder": str(folder)}
     return {**names, **_run(orders, folder)}

@@ -57,7 +57,7 @@ def _a_node(folder: Path) -> Iterator[Node]:
     with Node(settings={"as": "premium", **gateway_settings(folder)}) as node:
         admin = AdminClient(librdkafka(node))
         for made in admin.create_topics([NewTopic(name, _PARTITIONS, 1) for name in (INPUT, OUTPUT)]).values():
-            made.result(20)
+            made.result(300)
         yield node
 
 

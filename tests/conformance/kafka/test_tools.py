@@ -89,6 +89,13 @@ _VERSIONS = [
     for tools, client in ((_OLDER, Name.KAFKA_TOOLS_3), (_NEWEST, Name.KAFKA_TOOLS_4))
 ]
 
+# By default these tools give up after some seconds.
+_PATIENCE = {
+    "kafka-console-producer": ("--request-timeout-ms", "100000"),
+    "kafka-consumer-groups": ("--timeout", "100000"),
+    "kafka-consumer-perf-test": ("--timeout", "200000"),
+}
+
 Tool = Callable[..., Ended]
 
 
@@ -119,7 +126,8 @@ def run(tools: Tools, jvm: Jvm, node: Node, tmp_path_factory: pytest.TempPathFac
     signed_in = [*server, "--command-config", str(write_settings(tmp_path_factory.mktemp("tools") / "c", settings))]
 
     def run(name: str, *arguments: str, text: str = "") -> Ended:
-        ended = jvm.tool(tools.mains[name], *tools.words(name, *signed_in, *arguments), text=text)
+        patience = _PATIENCE.get(name, ())
+        ended = jvm.tool(tools.mains[name], *tools.words(name, *signed_in, *patience, *arguments), text=text)
         ended.lines()
         return ended
 

@@ -17,7 +17,7 @@ from hubmere.testing import Node
 
 PAGE = "kafka-connect.md"
 MAIN = "org.apache.kafka.connect.cli.ConnectDistributed"
-_ANSWER_SECONDS = 120.0
+_ANSWER_SECONDS = 300.0
 # A worker that joins its group again gives such answers for a while.
 _BUSY = {HTTPStatus.CONFLICT, HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.SERVICE_UNAVAILABLE}
 

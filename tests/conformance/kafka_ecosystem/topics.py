@@ -8,9 +8,9 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 # The time for JVMs that start, join groups and rebalance on a busy machine; shorter than the limit of pytest.
-PATIENCE_S = 120.0
+PATIENCE_S = 400.0
 _PAUSE_S = 0.3
-_ANSWER_S = 90.0
+_ANSWER_S = 300.0
 _MOVING = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
 
 _Found = TypeVar("_Found")

@@ -8,7 +8,7 @@ from conformance.clients import NotInstalled
 from conformance.conformance_node import ConformanceNode
 from conformance.processors.azurite import start_azurite
 
-_END_SECONDS = 60.0
+_END_SECONDS = 300.0
 
 
 @pytest.fixture(params=["node", "azurite"])

@@ -280,7 +280,7 @@ public class Older {
 
     private static KafkaConsumer<String, String> member(JsonNode given) {
         KafkaConsumer<String, String> consumer = consumer(
-            given, "group.id", text(given, "group"), "heartbeat.interval.ms", "200", "session.timeout.ms", "6000");
+            given, "group.id", text(given, "group"), "heartbeat.interval.ms", "200", "session.timeout.ms", "60000");
         consumer.subscribe(List.of(text(given, "topic")));
         return consumer;
     }

@@ -10,7 +10,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use serde_json::{json, Value};
 
 /// Time for one step: several of them are below the time that the test waits for the answer.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub type Outcome = Result<Value, Failure>;
 

@@ -10,7 +10,7 @@ use serde_json::{json, Value};
 
 use crate::clients::{number, settings, text, Context, Failure, Outcome};
 
-const WAIT: Duration = Duration::from_secs(25);
+const WAIT: Duration = Duration::from_secs(100);
 const TURN: Duration = Duration::from_millis(50);
 
 fn a_consumer(config: &mut ClientConfig) -> Result<BaseConsumer<Context>, Failure> {
@@ -63,7 +63,7 @@ fn a_member(given: &Value) -> Result<BaseConsumer<Context>, Failure> {
     config
         .set("group.id", text(given, "group"))
         .set("heartbeat.interval.ms", "200")
-        .set("session.timeout.ms", "6000");
+        .set("session.timeout.ms", "60000");
     if !text(given, "instance").is_empty() {
         config.set("group.instance.id", text(given, "instance"));
     }
