@@ -44,7 +44,9 @@ def node() -> Iterator[Node]:
 
 def a_producer(connection_string: str, hub: str = "orders") -> EventHubProducerClient:
     """The SDK's producer in emulator mode."""
-    return EventHubProducerClient.from_connection_string(connection_string, eventhub_name=hub, retry_total=0)
+    return EventHubProducerClient.from_connection_string(
+        connection_string, eventhub_name=hub, retry_total=0, socket_timeout=60
+    )
 
 
 def received(connection_string: str, hub: str, partition: str) -> list[tuple[int, str, str]]:
@@ -75,7 +77,7 @@ def up(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """Run `hubmere up` when it is expected to end by itself."""
     ports = [f"--{name}-port=0" for name in ("amqp", "amqps", "kafka", "kafkas", "http", "https")]
     command = [sys.executable, "-m", "hubmere", "up", *ports, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
 def test_everything_survives_a_restart(node: Node) -> None:

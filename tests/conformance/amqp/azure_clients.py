@@ -5,13 +5,17 @@ from typing import Any
 
 from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerClient
 
-# The SDK waits up to a minute and tries three times by default: a test must fail sooner.
-QUICK = {"retry_total": 0, "retry_backoff_factor": 0.05, "auth_timeout": 10, "user_agent": "hubmere-tests"}
-WAIT_SECONDS = 90.0
+# The SDK tries three times by default: an error of the node must not be hidden.
+QUICK = {"retry_total": 0, "retry_backoff_factor": 0.05, "auth_timeout": 120, "user_agent": "hubmere-tests"}
+# By default a write of the SDK fails if the node does not read for 0.2 s, and the handshake of a WebSocket after 1 s. It
+# waits for answers over a WebSocket as long as that, again and again.
+SOCKET_TIMEOUT_S, WEBSOCKET_TIMEOUT_S = 60.0, 5.0
+WAIT_SECONDS = 240.0
 
 
 def a_producer(connection_string: str, hub: str, **options: Any) -> EventHubProducerClient:
-    return EventHubProducerClient.from_connection_string(connection_string, eventhub_name=hub, **(QUICK | options))
+    settings = QUICK | {"socket_timeout": SOCKET_TIMEOUT_S} | options
+    return EventHubProducerClient.from_connection_string(connection_string, eventhub_name=hub, **settings)
 
 
 def a_consumer(connection_string: str, hub: str, group: str = "$Default", **options: Any) -> EventHubConsumerClient:

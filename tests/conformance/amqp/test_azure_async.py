@@ -160,7 +160,7 @@ def test_two_consumers_share_the_partitions(connection_string: str, hub: str) ->
         await asyncio.gather(*tasks)
         return (*owners, results)
 
-    first, second, results = asyncio.run(asyncio.wait_for(scenario(), 60))
+    first, second, results = asyncio.run(asyncio.wait_for(scenario(), WAIT_SECONDS))
 
     assert first
     assert second

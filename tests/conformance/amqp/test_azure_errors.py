@@ -1,6 +1,7 @@
 """Every refusal as the Azure SDK for Python reports it (reference: AMQP 6, checks 17, 18, 23, 41, 42, 49)."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from hubmere.model.entity import ApplicationGroup, ThrottlingMetric, ThrottlingP
 from hubmere.model.errors import PartitionOffline
 from hubmere.model.names import application_group_name, namespace_name
 from hubmere.model.tier import LimitsBook, Profile
+from node_clock import NodeClock
 
 judges = pytest.mark.judges
 
@@ -147,18 +149,33 @@ def test_a_sixth_reader_is_refused(connection_string: str, hub: str) -> None:
 
 
 @pytest.fixture
-def small() -> Iterator[AmqpNode]:
+def stopped() -> NodeClock:
+    """A clock that stands still: a busy machine is not too slow to be throttled."""
+    return NodeClock(is_stopped=True)
+
+
+@pytest.fixture
+def small(stopped: NodeClock) -> Iterator[AmqpNode]:
     """A throttled namespace: five events a second."""
     book = LimitsBook(profile=Profile.STANDARD, overrides={"ingress_events_per_unit": 5})
-    with AmqpNode(book=book) as node:
+    with AmqpNode(book=book, clock=stopped) as node:
         yield node
 
 
-def test_throttling_is_retried_by_the_sdk_and_nothing_is_lost(small: AmqpNode) -> None:
+def test_throttling_is_retried_by_the_sdk_and_nothing_is_lost(small: AmqpNode, stopped: NodeClock) -> None:
     """`com.microsoft:server-busy` detaches the link; the SDK backs off and sends again."""
-    with a_producer(small.connection_string(), "orders", retry_total=5, retry_backoff_factor=0.4) as producer:
-        for number in range(12):
-            producer.send_event(EventData(f"{number}"), partition_id="0")
+
+    def send_all() -> None:
+        with a_producer(small.connection_string(), "orders", retry_total=8, retry_backoff_factor=0.4) as producer:
+            for number in range(12):
+                producer.send_event(EventData(f"{number}"), partition_id="0")
+
+    with ThreadPoolExecutor(1) as background:
+        sending = background.submit(send_all)
+        while not small.call(lambda: small.hub().counters.throttled_requests) and not sending.done():
+            pass
+        stopped.resume()
+        sending.result()
 
     received = receive(a_consumer(small.connection_string(), "orders"), 12, partition_id="0")
 
@@ -182,7 +199,7 @@ def test_throttling_without_retries_is_reported(small: AmqpNode) -> None:
 @pytest.fixture
 def grouped() -> Iterator[AmqpNode]:
     """A tier with application groups: the clients of the rule `slow` are one group, with five events a second."""
-    with AmqpNode(book=LimitsBook(profile=Profile.PREMIUM)) as node:
+    with AmqpNode(book=LimitsBook(profile=Profile.PREMIUM), clock=NodeClock(is_stopped=True)) as node:
         govern(node)
         yield node
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from azure.eventhub import EventData, TransportType
 
-from conformance.amqp.azure_clients import Received, a_consumer, a_producer
+from conformance.amqp.azure_clients import WEBSOCKET_TIMEOUT_S, Received, a_consumer, a_producer
 from conformance.conformance_node import Transport
 from conformance.matrix import Feature, Name
 from hubmere.model.security.connection_string import ConnectionString
@@ -96,6 +96,7 @@ def test_the_sdk_sends_and_receives_over_websockets(node: Node, hub: str) -> Non
         "transport_type": TransportType.AmqpOverWebsocket,
         "custom_endpoint_address": node.https,
         "connection_verify": node.ca_file,
+        "socket_timeout": WEBSOCKET_TIMEOUT_S,
     }
     with a_producer(node.connection_string, hub, **options) as producer:
         batch = producer.create_batch(partition_id="1")
