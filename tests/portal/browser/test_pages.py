@@ -3,7 +3,7 @@
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -328,16 +328,36 @@ def test_capture_progress_is_shown(admin: Visitor) -> None:
     file = {"url": "file:///files/one.avro", "name": "files/one.avro", "eventCount": 1}
     progress = {"partition": 1, "captured": 1, "lastFile": file, "files": 1, "events": 1, "bytes": 100}
     report = {"namespace": admin.node.namespace, "hub": "archived", "id": planned["id"], "partitions": [progress]}
-    admin.rest("POST", "$capture/progress", headers=bearer, json={"job": {"sparkVersion": "4.3"}, "hubs": [report]})
+    body = {"job": {"sparkVersion": "4.3"}, "hubs": [report]}
 
-    admin.open("/capture", "Capture")
-    row = admin.row("archived")
-    expect(row).to_contain_text("Running")
-    expect(row).to_contain_text("2 events")
-    expect(row).to_contain_text("files/one.avro")
-    expect(admin.page.get_by_text("The capture job is running on Spark 4.3.")).to_be_visible()
-    admin.open("/hub?hub=archived", "archived")
-    expect(admin.rows_of("Capture", "files/one.avro")).to_contain_text("2")
+    with repeating(lambda: admin.rest("POST", "$capture/progress", headers=bearer, json=body)):
+        admin.open("/capture", "Capture")
+        row = admin.row("archived")
+        expect(row).to_contain_text("Running")
+        expect(row).to_contain_text("2 events")
+        expect(row).to_contain_text("files/one.avro")
+        expect(admin.page.get_by_text("The capture job is running on Spark 4.3.")).to_be_visible()
+        admin.open("/hub?hub=archived", "archived")
+        expect(admin.rows_of("Capture", "files/one.avro")).to_contain_text("2")
+
+
+@contextmanager
+def repeating(report: Callable[[], object]) -> Iterator[None]:
+    """Report again and again, as the job does: a job that is silent for half a minute is not shown as running."""
+    report()
+    stop = threading.Event()
+
+    def repeat() -> None:
+        while not stop.wait(2):
+            report()
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def test_rule_is_created_shown_rotated_and_deleted(admin: Visitor) -> None:

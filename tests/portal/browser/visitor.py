@@ -13,6 +13,26 @@ from hubmere.testing import Node
 _FAR_FUTURE_S = 4_000_000_000
 # For a machine that is busy with other tests; on an idle one everything takes less than a second.
 _TIMEOUT_MS = 120_000
+# Keeps the text of every notification that the page shows, also when its text changes.
+_KEEP_NOTIFICATIONS = """
+window.keptNotifications = [];
+const kept = new WeakMap();
+new MutationObserver(() => {
+  for (const shown of document.querySelectorAll(".q-notification")) {
+    if (shown.textContent && kept.get(shown) !== shown.textContent) {
+      kept.set(shown, shown.textContent);
+      window.keptNotifications.push(shown.textContent);
+    }
+  }
+}).observe(document, { childList: true, subtree: true, characterData: true });
+"""
+_TAKE_NOTIFICATION = """
+(text) => {
+  const at = window.keptNotifications.findIndex((one) => one.toLowerCase().includes(text.toLowerCase()));
+  if (at >= 0) window.keptNotifications.splice(at, 1);
+  return at >= 0;
+}
+"""
 
 
 class Visitor:
@@ -26,6 +46,7 @@ class Visitor:
         context.set_default_timeout(_TIMEOUT_MS)
         expect.set_options(timeout=_TIMEOUT_MS)
         self.page: Page = self.context.new_page()
+        self.page.add_init_script(_KEEP_NOTIFICATIONS)
         self.console_errors: list[str] = []
         self.requested_urls: list[str] = []
         self.page.on("console", self._on_console)
@@ -45,7 +66,7 @@ class Visitor:
             f"{self.origin}/portal/sign-in",
             data={"credential": credential},
             headers={"Origin": self.origin},
-            timeout=60,
+            timeout=120,
         )
         [(name, value)] = answer.cookies.items()
         self.context.add_cookies([{"name": name, "value": value, "domain": "localhost", "path": "/portal"}])
@@ -80,8 +101,8 @@ class Visitor:
         self.page.get_by_role("option", name=option, exact=True).click()
 
     def expect_notification(self, text: str) -> None:
-        """Wait for a notification."""
-        expect(self.page.locator(".q-notification", has_text=text).first).to_be_visible()
+        """Wait for a notification that was not expected before; it may have disappeared after its five seconds."""
+        self.page.wait_for_function(_TAKE_NOTIFICATION, arg=text)
 
     def row(self, text: str) -> Locator:
         """Rows of tables that contain a text."""
