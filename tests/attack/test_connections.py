@@ -31,6 +31,13 @@ def impatient() -> Iterator[Node]:
         yield node
 
 
+@pytest.fixture(scope="module")
+def patient() -> Iterator[Node]:
+    """A node whose clients have to do something before its handshake timeout, also on a busy machine."""
+    with Node(hubs=["orders"], settings={"handshake_timeout_s": 15}) as node:
+        yield node
+
+
 @pytest.fixture
 def small() -> Iterator[Node]:
     """A node with 60 connections."""
@@ -48,6 +55,15 @@ def _closed(connection: socket.socket) -> bool:
     return True
 
 
+def _await_upgrade(connection: socket.socket) -> None:
+    """Read the answer to the request for a WebSocket."""
+    received = b""
+    while b"\r\n\r\n" not in received:
+        data = connection.recv(1 << 16)
+        assert data, received
+        received += data
+
+
 def _tls(node: Node, address: str) -> ssl.SSLSocket:
     trusted = ssl.create_default_context(cafile=node.ca_file)
     return trusted.wrap_socket(connect(address), server_hostname="localhost")
@@ -61,9 +77,9 @@ def test_silent_connection_is_closed(impatient: Node, port: str) -> None:
 
 
 @pytest.mark.parametrize("port", ["amqps", "kafkas", "https"])
-def test_silent_connection_after_tls_is_closed(impatient: Node, port: str) -> None:
+def test_silent_connection_after_tls_is_closed(patient: Node, port: str) -> None:
     """A completed handshake is not a request."""
-    with _tls(impatient, getattr(impatient, port)) as silent:
+    with _tls(patient, getattr(patient, port)) as silent:
         assert _closed(silent)
 
 
@@ -115,27 +131,25 @@ def test_silent_websocket_is_closed(impatient: Node) -> None:
     ],
     ids=["huge length", "fragment without end", "continuation", "opcode", "long ping", "no UTF-8", "unmasked"],
 )
-def test_invalid_websocket_frames_close_only_that_connection(impatient: Node, frames: bytes) -> None:
+def test_invalid_websocket_frames_close_only_that_connection(patient: Node, frames: bytes) -> None:
     """This includes frames that violate RFC 6455, and messages that never end."""
-    logged = len(impatient.logs())
-    with connect(impatient.http) as broken, NormalClient(impatient) as client:
+    logged = len(patient.logs())
+    with connect(patient.http) as broken, NormalClient(patient) as client:
         broken.sendall(websocket_opening())
-        while b"\r\n\r\n" not in broken.recv(1 << 16):
-            pass
+        _await_upgrade(broken)
         broken.sendall(frames)
 
         assert _closed(broken)
         client.await_answers(5)
 
-    assert "Traceback" not in impatient.logs()[logged:]
+    assert "Traceback" not in patient.logs()[logged:]
 
 
-def test_websocket_message_of_fragments_without_end_is_refused(impatient: Node) -> None:
+def test_websocket_message_of_fragments_without_end_is_refused(patient: Node) -> None:
     """Fragments are added up: the size of one message is limited before sign-in."""
-    with connect(impatient.http) as sending:
+    with connect(patient.http) as sending:
         sending.sendall(websocket_opening())
-        while b"\r\n\r\n" not in sending.recv(1 << 16):
-            pass
+        _await_upgrade(sending)
         sending.sendall(websocket_frame(0x2, b"x", is_final=False))
         with contextlib.suppress(ConnectionError):
             for _ in range(64):

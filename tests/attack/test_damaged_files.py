@@ -458,7 +458,7 @@ def test_all_other_events_are_read_over_kafka(damaged: Node) -> None:
     """Consumers see a gap in the offsets, as after compaction, and continue."""
     consumer = _a_kafka_consumer(damaged)
     offsets: list[int | None] = []
-    for _ in range(60):
+    for _ in range(240):
         offsets += [message.offset() for message in consumer.consume(EVENTS, timeout=1.0) if message.error() is None]
         if offsets and offsets[-1] == EVENTS - 1:
             break
@@ -499,7 +499,7 @@ def test_kafka_consumers_reach_a_damaged_end(damaged_at_the_end: Node) -> None:
     consumer = _a_kafka_consumer(damaged_at_the_end)
     offsets: list[int | None] = []
     ends: list[int | None] = []
-    for _ in range(60):
+    for _ in range(240):
         for message in consumer.consume(1, timeout=1.0):
             error = message.error()
             if error is None:

@@ -16,7 +16,7 @@ from hubmere.settings import HubSetting
 from hubmere.store.log.segments.segment import LOG, stem
 from hubmere.testing import Node
 
-WAIT_S = 30.0
+WAIT_S = 240.0
 
 
 def _kafka(node: Node, **more: Any) -> dict[str, Any]:

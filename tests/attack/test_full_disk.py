@@ -23,7 +23,7 @@ from hubmere.testing import Node
 
 DISK_MB = 48
 MESSAGES = "/orders/consumergroups/$Default/partitions/0/messages"
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 SETTINGS: dict[str, str | int | float | bool | Path | list[str]] = {"disk_reserve_bytes": 2 * 1024 * 1024}
 
 

@@ -36,6 +36,8 @@ OBJECTS_BYTES = 16 * MIB
 ALLOWED_BYTES = BUDGET_BYTES * 115 // 100 + OBJECTS_BYTES
 # No attack lasts longer.
 ATTACK_SECONDS = 20.0
+# For what must happen, on a busy machine as well.
+PATIENCE_S = 240.0
 PARTITIONS = 4
 STORED_BYTES = 24 * MIB
 
@@ -76,7 +78,7 @@ class KafkaClient:
         self.socket = socket.socket()
         if receive_buffer_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-        self.socket.settimeout(30)
+        self.socket.settimeout(120)
         self.socket.connect(address_of(node.kafka))
         self.engine = ClientConnection(client_id="small")
         self.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
@@ -184,7 +186,7 @@ def unfinished_amqp_deliveries(node: Node, stack: contextlib.ExitStack) -> None:
                 if round_number == 0:
                     head = Transfer(handle=handle, delivery_id=handle, delivery_tag=b"t", message_format=0, more=True)
                 data += frame_of(write_described(head) + piece)
-        sock = stack.enter_context(socket.create_connection(address_of(node.amqp), 30))
+        sock = stack.enter_context(socket.create_connection(address_of(node.amqp), 120))
         sock.sendall(opening)
         sock.recv(1 << 16)
         sockets.append((sock, bytes(data)))
@@ -231,7 +233,7 @@ def unfinished_http_bodies(node: Node, stack: contextlib.ExitStack) -> None:
     ).encode()
     sockets = []
     for _ in range(200):
-        sock = stack.enter_context(socket.create_connection(address_of(node.http), 30))
+        sock = stack.enter_context(socket.create_connection(address_of(node.http), 120))
         sockets.append((sock, head + bytes(990_000)))
     push(sockets)
 
@@ -244,7 +246,7 @@ def slow_amqp_readers(node: Node, stack: contextlib.ExitStack) -> None:
         credit = [endless_credit(handle) for handle in range(PARTITIONS)]
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        sock.settimeout(30)
+        sock.settimeout(120)
         sock.connect(address_of(node.amqp))
         stack.enter_context(sock)
         sockets.append((sock, amqp_opening(node, *links, *credit)))
@@ -261,7 +263,7 @@ def compressed_batches_over_amqp(node: Node, stack: contextlib.ExitStack) -> Non
         client.call(a_produce(batch, number % PARTITIONS), 7)
     readers = []
     for partition in range(PARTITIONS):
-        sock = stack.enter_context(socket.create_connection(address_of(node.amqp), 30))
+        sock = stack.enter_context(socket.create_connection(address_of(node.amqp), 120))
         sock.sendall(amqp_opening(node, an_attach(0, reads=True, partition=partition), endless_credit(0)))
         readers.append(sock)
     deadline = time.monotonic() + ATTACK_SECONDS
@@ -319,7 +321,7 @@ def test_refusals_are_counted(node: Node) -> None:
     """An operator sees refusals because of memory."""
     with contextlib.ExitStack() as stack:
         announced_kafka_requests(node, stack)
-        deadline = time.monotonic() + ATTACK_SECONDS
+        deadline = time.monotonic() + PATIENCE_S
         while not _refusals(node):
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -328,14 +330,14 @@ def test_refusals_are_counted(node: Node) -> None:
 
 
 def _refusals(node: Node) -> int:
-    with urllib.request.urlopen(f"{node.http}/metrics", timeout=30) as answer:
+    with urllib.request.urlopen(f"{node.http}/metrics", timeout=120) as answer:
         lines = answer.read().decode().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("hubmere_memory_refusals_total "))
 
 
 def _settles_below(node: Node, limit_bytes: int) -> bool:
-    """Whether memory is returned within some seconds after an attack."""
-    deadline = time.monotonic() + 30
+    """Whether memory is returned after an attack."""
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         if resident_bytes(node) <= limit_bytes:
             return True
