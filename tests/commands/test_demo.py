@@ -36,7 +36,7 @@ def data_folder(printed: str) -> Path:
 
 def test_devices_publish_over_three_protocols_and_two_readers_follow() -> None:
     """With a given time it ends by itself and deletes its folder."""
-    done = subprocess.run([*_DEMO, "--duration", "6"], capture_output=True, text=True, timeout=90, check=False)
+    done = subprocess.run([*_DEMO, "--duration", "20"], capture_output=True, text=True, timeout=600, check=False)
 
     output = counts(done.stdout)
     published = [output[f"{protocol} devices"] for protocol in ("AMQP", "Kafka", "HTTPS")]
@@ -55,10 +55,13 @@ def test_an_interrupt_ends_it_cleanly_and_a_given_folder_stays(tmp_path: Path) -
         preexec_fn=hears_interrupts,
     )  # fmt: skip
     assert demo.stdout is not None
-    opening = [demo.stdout.readline() for _ in range(8)]
+    opening: list[str] = []
+    while not re.search(r"AMQP devices: [1-9]", line := demo.stdout.readline()):
+        opening.append(line)
+        assert line, "".join(opening)
 
     demo.send_signal(signal.SIGINT)
-    printed, errors = demo.communicate(timeout=60)
+    printed, errors = demo.communicate(timeout=300)
 
     assert demo.returncode == 0, errors
     assert counts(printed)["AMQP devices"] > 0, opening
@@ -100,7 +103,7 @@ def test_pipeline_that_cannot_run_is_reported_before_anything_starts(monkeypatch
 
 @pytest.mark.full
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 def test_pipeline_publishes_results_and_reports_its_progress(tmp_path: Path) -> None:
     """Each step has a consumer group with committed offsets, and closed windows arrive in the result hub; all processes
     end with the demo.
@@ -120,7 +123,7 @@ def test_pipeline_publishes_results_and_reports_its_progress(tmp_path: Path) -> 
         processes = family(demo.pid)
     finally:
         demo.send_signal(signal.SIGINT)
-        demo.communicate(timeout=120)
+        demo.communicate(timeout=600)
 
     assert demo.returncode == 0
     for name, group in groups.items():
@@ -132,8 +135,8 @@ def test_pipeline_publishes_results_and_reports_its_progress(tmp_path: Path) -> 
 
 
 def left_of(processes: Iterable[int]) -> list[int]:
-    """The processes that have not ended within a minute: Spark's workers notice the end of their JVM by themselves."""
-    deadline = time.monotonic() + 60
+    """The processes that do not end: Spark's workers notice the end of their JVM by themselves."""
+    deadline = time.monotonic() + 300
     while (left := [pid for pid in processes if Path(f"/proc/{pid}/exe").exists()]) and time.monotonic() < deadline:
         time.sleep(0.1)
     return left

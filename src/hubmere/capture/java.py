@@ -15,7 +15,7 @@ from hubmere.model.extras import install_command
 
 # Spark 4 is compiled for it (class file version 61).
 LEAST_JAVA = 17
-_VERSION_SECONDS = 20.0
+_VERSION_SECONDS = 120.0
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 

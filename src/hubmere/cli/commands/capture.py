@@ -18,7 +18,7 @@ _STATES = "captureStates"
 _PATH = ("properties", _CAPTURE)
 _TARGET = (*_PATH, "destination", "properties")
 # A node starts the capture job within a second, and then reports whether it can run.
-_START_SECONDS = 10.0
+_START_SECONDS = 60.0
 _POLL_SECONDS = 0.2
 
 
