@@ -7,8 +7,8 @@ from azure.eventhub import EventData, EventHubConsumerClient, EventHubProducerCl
 
 # The SDK tries three times by default: an error of the node must not be hidden.
 QUICK = {"retry_total": 0, "retry_backoff_factor": 0.05, "auth_timeout": 120, "user_agent": "hubmere-tests"}
-# By default a write of the SDK fails if the node does not read for 0.2 s, and the handshake of a WebSocket after 1 s. It
-# waits for answers over a WebSocket as long as that, again and again.
+# By default a write of the SDK fails if the node does not read for 0.2 s, and the handshake of a WebSocket after 1 s.
+# Over a WebSocket the SDK waits in steps of this time, so that it must be short.
 SOCKET_TIMEOUT_S, WEBSOCKET_TIMEOUT_S = 60.0, 5.0
 WAIT_SECONDS = 240.0
 

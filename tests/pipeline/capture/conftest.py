@@ -16,7 +16,7 @@ from pipeline.capture.stores import ACCOUNT, KEY, Store, s3_client
 
 _MAIN = Path("node_modules") / "azurite" / "dist" / "src" / "blob" / "main.js"
 _LISTENING = re.compile(r"listens on (http://\S+)")
-_END_SECONDS = 10.0
+_END_SECONDS = 300.0
 _S3_KEY = "an-id"
 _S3_SECRET = "a-secret-that-nobody-shows"
 
