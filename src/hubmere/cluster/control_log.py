@@ -56,7 +56,7 @@ from hubmere.wire.kafka.messages.fetch import EARLIEST_TIMESTAMP, LATEST_TIMESTA
 log = logging.getLogger("hubmere.cluster")
 
 _WAIT_MS: Final = 250
-_START_SECONDS: Final = 60.0
+_START_SECONDS: Final = 300.0
 _PAUSE_S: Final = 0.1
 # A beat that is not answered in this time ends its connection: the leader may be frozen.
 _ANSWER_SECONDS: Final = 5.0
