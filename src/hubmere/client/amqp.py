@@ -30,7 +30,7 @@ from hubmere.wire.amqp.signals import (
 )
 
 _READ_BYTES = 256 * 1024
-_ANSWER_SECONDS = 15.0
+_ANSWER_SECONDS = 60.0
 # Credit of a reader; renewed when half of it is used.
 _CREDIT = 500
 _PARTITION_KEY = Symbol("x-opt-partition-key")
