@@ -21,7 +21,7 @@ from hubmere.testing import Node
 from log_records import records_of
 
 # Many times the interval of the checks; it only limits a failing test.
-PATIENCE_S = 90.0
+PATIENCE_S = 240.0
 SERVICES = ("amqps", "kafkas", "https")
 
 
@@ -130,7 +130,7 @@ def await_served(node: Node, files: Files, made: Identity, open_connection: ssl.
 
 
 def condition_names(node: Node) -> set[str]:
-    answer = httpx.get(f"{node.http}/metrics", headers={"Authorization": f"Bearer {node.admin_token}"}, timeout=60)
+    answer = httpx.get(f"{node.http}/metrics", headers={"Authorization": f"Bearer {node.admin_token}"}, timeout=600)
     lines = [line for line in answer.text.splitlines() if line.startswith("hubmere_node_condition{")]
     return {line.split('name="')[1].split('"')[0] for line in lines if line.endswith(" 1")}
 

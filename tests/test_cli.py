@@ -28,7 +28,7 @@ def hubmere(*arguments: str | Path, **variables: str) -> "subprocess.CompletedPr
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HUBMERE_")}
     return subprocess.run(
         [sys.executable, "-m", "hubmere", *map(str, arguments)],
-        capture_output=True, text=True, timeout=60, check=False, env={**environment, "COLUMNS": "200", **variables},
+        capture_output=True, text=True, timeout=600, check=False, env={**environment, "COLUMNS": "200", **variables},
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ EVENTS = 3
 def doctor(data: Path, *flags: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-m", "hubmere", "doctor", "--data", str(data), *flags],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
 
 

@@ -35,7 +35,9 @@ def calls(folder: Path) -> list[str]:
 
 def run(folder: Path, *command: str, **variables: str) -> "subprocess.CompletedProcess[str]":
     environment = {"PATH": os.environ["PATH"], "RED": "", **variables}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
 
 
 def installs(folder: Path) -> list[str]:

@@ -45,7 +45,7 @@ def node() -> Iterator[Node]:
 def a_producer(connection_string: str, hub: str = "orders") -> EventHubProducerClient:
     """The SDK's producer in emulator mode."""
     return EventHubProducerClient.from_connection_string(
-        connection_string, eventhub_name=hub, retry_total=0, socket_timeout=60
+        connection_string, eventhub_name=hub, retry_total=0, socket_timeout=600
     )
 
 
@@ -319,7 +319,7 @@ def test_refused_requests_and_the_stop_are_in_the_log(tmp_path: Path) -> None:
     with Node(hubs=["orders"], data=tmp_path / "data") as node:
         request = urllib.request.Request(f"{node.http}/orders/messages", data=b"x", method="POST")
         with pytest.raises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(request, timeout=60)
+            urllib.request.urlopen(request, timeout=600)
         refused.value.close()
         node.stop()
         logs = node.logs()

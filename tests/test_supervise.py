@@ -27,7 +27,7 @@ from hubmere.settings import Settings
 
 # Short where a test waits for it, long where it must not happen.
 PATIENCE = Patience(tick=0.01, first_report=60, silence=60, first_retry=0.01, last_retry=0.02, stop=120, last_stop=120)
-PATIENT_S = 120.0
+PATIENT_S = 240.0
 
 FAILS = "print('the disk is full'); raise SystemExit(3)"
 OBEYS = (

@@ -164,7 +164,7 @@ def test_fixture_returns_a_node_with_the_requested_hubs(tmp_path: Path) -> None:
 
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
-        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
 
     assert "1 passed" in run.stdout, run.stdout + run.stderr

@@ -111,7 +111,7 @@ def committed(node: Node, hub: str) -> int:
     from confluent_kafka import TopicPartition
 
     consumer = Consumer(node.kafka_config("billing"))
-    [position] = consumer.committed([TopicPartition(hub, 0)], timeout=60)
+    [position] = consumer.committed([TopicPartition(hub, 0)], timeout=600)
     consumer.close()
     return int(position.offset)
 
@@ -185,7 +185,7 @@ def test_forked_node_ends_with_the_test_run(tmp_path: Path) -> None:
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=False)
 
     pid = int(run.stdout)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not Path(f"/proc/{pid}").exists()

@@ -24,7 +24,7 @@ from hubmere.wire.kafka.messages.admin import (
 )
 
 # Long enough for a node that is restarted, short enough for a failing test.
-PATIENCE_S = 120.0
+PATIENCE_S = 240.0
 ADMIN_TIMEOUT_MS = 60_000
 
 

@@ -96,6 +96,6 @@ def test_oldest_of_too_many_clients_is_closed(hubs: Hubs) -> None:
 
 def test_child_process_does_not_inherit_a_client() -> None:
     """Two processes on one socket would read each other's responses."""
-    found = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=False, timeout=60)
+    found = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=False, timeout=600)
 
     assert found.stdout.strip() == "0", found.stderr

@@ -83,5 +83,5 @@ def hears_interrupts() -> None:
 def piped(node: Node, data: bytes, *arguments: str) -> tuple[int, bytes, str]:
     """Run the command as a child process with standard input; returns exit code, output and errors."""
     with started(node, *arguments) as process:
-        out, err = process.communicate(data, timeout=300)
+        out, err = process.communicate(data, timeout=1200)
     return process.returncode, out, err.decode()

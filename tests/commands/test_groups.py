@@ -38,7 +38,7 @@ def a_consumer(node: Node, group: str) -> Consumer:
 
 def committed(node: Node, group: str, hub: str) -> int:
     consumer = a_consumer(node, group)
-    [found] = consumer.committed([TopicPartition(hub, 0)], timeout=60)
+    [found] = consumer.committed([TopicPartition(hub, 0)], timeout=600)
     consumer.close()
     return int(found.offset)
 

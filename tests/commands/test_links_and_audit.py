@@ -15,7 +15,7 @@ from commands.runner import at, hubmere
 from hubmere.testing import Node
 
 Json = dict[str, Any]
-_PATIENCE_SECONDS = 120.0
+_PATIENCE_SECONDS = 240.0
 
 
 def the_connection(node: Node, is_it: Callable[[Json], bool]) -> Json:

@@ -99,7 +99,7 @@ def test_examples_of_the_manual_run_unchanged(node: Node) -> None:
 
     run = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", command + "\n".join(examples)],
-        capture_output=True, text=True, check=False, timeout=800,
+        capture_output=True, text=True, check=False, timeout=3000,
         env={**environment(HUBMERE_DATA=str(node.data)), "PATH": os.environ["PATH"]},
     )  # fmt: skip
 

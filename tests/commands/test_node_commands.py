@@ -70,7 +70,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 def opened(link: str) -> int:
     """The status of a link: 303 signs in."""
     try:
-        with urllib.request.build_opener(_NoRedirect).open(link, timeout=60) as answer:
+        with urllib.request.build_opener(_NoRedirect).open(link, timeout=600) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         error.close()

@@ -76,7 +76,7 @@ def test_schedule_of_a_folder_with_a_space_is_quoted(tmp_path: Path) -> None:
     made = contents(folder)
 
     command = made["schedule/telemetry.cron"].split("* * * * ", 1)[1].replace("\\%", "%").split(" && ")[0]
-    found = subprocess.run(["sh", "-c", f"{command} && pwd"], capture_output=True, text=True, check=True, timeout=60)
+    found = subprocess.run(["sh", "-c", f"{command} && pwd"], capture_output=True, text=True, check=True, timeout=600)
 
     assert found.stdout == f"{folder}\n"
     assert "100\\%" in made["schedule/telemetry.cron"]

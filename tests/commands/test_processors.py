@@ -34,7 +34,7 @@ def test_processors_are_shown_with_owner_checkpoint_and_lag(node: Node, hub: str
     table = at(node, "processor", "list", "-o", "table").lines
     metrics = urllib.request.urlopen(
         urllib.request.Request(f"{node.http}/metrics", headers={"Authorization": f"Bearer {node.admin_token}"}),
-        timeout=60,
+        timeout=600,
     )
 
     [row] = [line.split() for line in table if hub in line.split()]

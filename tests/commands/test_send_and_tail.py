@@ -496,6 +496,6 @@ def test_tail_with_follow_survives_a_restart_of_the_node(tmp_path: Path) -> None
             first = reader.stdout.readline()
             node.restart()
             assert at(node, "send", "orders", "after").code == Exit.OK
-            second, _ = reader.communicate(timeout=60)
+            second, _ = reader.communicate(timeout=600)
 
     assert (first, second, reader.returncode) == (b"before\n", b"after\n", Exit.OK)

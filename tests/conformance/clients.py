@@ -57,7 +57,7 @@ def node() -> str:
 
 
 def _major(executable: str) -> int:
-    output = subprocess.run([executable, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
+    output = subprocess.run([executable, "--version"], capture_output=True, text=True, timeout=300, check=False).stdout
     match = re.match(r"v(\d+)", output)
     return int(match.group(1)) if match else 0
 

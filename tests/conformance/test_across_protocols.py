@@ -22,7 +22,7 @@ from hubmere.testing import Node
 
 pytestmark = pytest.mark.foreign
 
-_PATIENCE_S = 120.0
+_PATIENCE_S = 240.0
 _UUID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
 _TIME = datetime.datetime(2024, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
 # The sequence number of each protocol's event in the one partition.

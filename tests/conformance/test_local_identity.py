@@ -29,7 +29,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from hubmere.testing import Node
 
 SCOPE = "https://eventhubs.azure.net/.default"
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 SETTINGS: dict[str, Any] = {
     "local_identity": True,
     "identity.applications.meter.secret": "meter-secret-7316",

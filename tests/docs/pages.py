@@ -11,7 +11,7 @@ _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # The program that runs a block of a language; other blocks show terminal sessions or files.
 RUNNERS = {"python": [sys.executable, "-c"], "sh": ["bash", "-euo", "pipefail", "-c"]}
 # A block waits for clients that take time to start.
-_RUN_SECONDS = 600
+_RUN_SECONDS = 3000
 
 
 def blocks(page: Path, *languages: str) -> list[tuple[str, str]]:

@@ -12,7 +12,6 @@ PAGE = ROOT / "docs" / "how-to" / "checkpoints.md"
 
 
 @pytest.mark.foreign
-@pytest.mark.timeout(600)
 def test_the_processor_of_the_page_continues_after_a_restart_of_the_node(tmp_path: Path) -> None:
     """The second run sends two more events and sees only those: its checkpoints are on the node's disk."""
     ((language, program),) = blocks(PAGE, "python")

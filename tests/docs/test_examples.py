@@ -16,7 +16,7 @@ from hubmere.testing import Node
 pytestmark = pytest.mark.foreign
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-_RUN_SECONDS = 400
+_RUN_SECONDS = 3000
 # Examples that read from the beginning have their own hub.
 _HUBS = ["orders", "from-javascript", "from-java", "from-go", "from-proton", "from-rhea", "for-spark"]
 

@@ -19,7 +19,7 @@ from hubmere.wire.kafka.messages.admin import CreatableTopic, CreateTopicsReques
 from hubmere.wire.kafka.messages.metadata import MetadataRequest
 
 _NAMESPACE = "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventHub/namespaces/orders-ns"
-_SECONDS = 30.0
+_SECONDS = 240.0
 
 
 class StuckDisk(Files):

@@ -26,7 +26,7 @@ _SETTINGS: dict[str, Any] = {
     "identity.applications.meter.secret": _SECRET,
     "identity.users.anna.password": _PASSWORD,
 }
-_WAIT_S = 60.0
+_WAIT_S = 240.0
 _ACCOUNT = "hubmerestorage"
 
 

@@ -21,7 +21,7 @@ from hubmere.pipeline.history.location import AUTO, Location, find_location
 from hubmere.testing import Node
 from pipeline.capture.runs import micro_batches, publish
 
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 ARM = "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventHub/namespaces"
 
 

@@ -42,8 +42,8 @@ SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
 }
 # The time for a JVM and its launcher on a busy machine.
-START_SECONDS: Final = 120.0
-_END_SECONDS: Final = 20.0
+START_SECONDS: Final = 600.0
+_END_SECONDS: Final = 240.0
 _LOGS: Final = ("master.log", "stdout", "stderr")
 _POLL_SECONDS: Final = 0.05
 _ENVIRONMENT: Final = {

@@ -19,7 +19,7 @@ from pipeline.sessions import SETTINGS
 
 EVENTS = 100
 PLAN_CACHE = "spark.connect.session.planCache.enabled"
-STREAM_SECONDS = 240
+STREAM_SECONDS = 2400
 
 
 def connect(folder: Path) -> SparkSession:

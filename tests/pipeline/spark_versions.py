@@ -17,8 +17,8 @@ CACHE = ROOT / ".cache" / "spark"
 SUITE = "tests/pipeline/test_versions.py"
 # The last patch release of each version.
 VERSIONS = ("4.0.5", "4.1.4", "4.2.1")
-_INSTALL_SECONDS = 1200
-_SUITE_SECONDS = 1200
+_INSTALL_SECONDS = 3000
+_SUITE_SECONDS = 3000
 # Older versions leave sockets of `collect` to the garbage collector, which causes warnings of Python.
 _TOLERATED = ("-W", "ignore::ResourceWarning", "-W", "ignore::pytest.PytestUnraisableExceptionWarning")
 

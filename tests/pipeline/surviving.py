@@ -14,7 +14,7 @@ PARTITIONS, RUN = 3, 50
 # Micro-batches for each kill: a query that ends before enough kills proves nothing.
 TRIGGERS_PER_DEATH, EVENTS_PER_TRIGGER = 3, 150
 # The time for one run of a query or program. A JVM that has a fortieth of a processor needs minutes to start.
-LIFE_SECONDS = 900
+LIFE_SECONDS = 1800
 POLL_SECONDS = 0.005
 MOST_EVENTS = 1_000_000
 

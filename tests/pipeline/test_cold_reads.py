@@ -15,7 +15,7 @@ from client.hubs import bodies
 from pipeline.captured_hubs import ARM, CapturedHubs, a_capturing_node, limit_log
 
 # Waits for what must happen; a busy machine needs some of it.
-PATIENCE_S = 120.0
+PATIENCE_S = 900.0
 MIB = 1024 * 1024
 Row = tuple[Any, ...]
 

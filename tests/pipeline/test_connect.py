@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 EVENTS = 100
 # The time for a JVM, several jobs and a stream on a busy machine.
-RUN_SECONDS = 400
+RUN_SECONDS = 3000
 
 
 def stored(hubs: Hubs, hub: str) -> list[int]:

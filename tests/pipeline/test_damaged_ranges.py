@@ -170,7 +170,7 @@ def test_sequence_numbers_that_compaction_removed_are_no_loss(tmp_path: Path) ->
 def _create_compacted(node: Node) -> None:
     topic = NewTopic("orders", num_partitions=1, replication_factor=1, config={"cleanup.policy": "compact"})
     admin = AdminClient(_kafka(node))
-    admin.create_topics([topic])["orders"].result(20)
+    admin.create_topics([topic])["orders"].result(240)
 
 
 def _kafka(node: Node) -> dict[str, str]:

@@ -27,7 +27,7 @@ from pipeline.test_cluster import kill_next, submitted
 
 pytestmark = [
     *MARKS,
-    pytest.mark.timeout(1800),
+    pytest.mark.timeout(3600),
     pytest.mark.skipif(find_spec("pyspark") is None, reason="PySpark is not installed"),
     pytest.mark.skipif(shutil.which("java") is None, reason="Java is not installed"),
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are found by /proc"),

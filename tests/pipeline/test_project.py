@@ -26,7 +26,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 DEVICES, MINUTES, SECONDS_BETWEEN = 4, 5, 10
 PER_MINUTE = 60 // SECONDS_BETWEEN
 # The time for a JVM, a catalog and four streams on a busy machine.
-RUN_SECONDS = 300
+RUN_SECONDS = 1500
 JVM = "spark.driver.extraJavaOptions"
 QUIET = (
     "spark.ui.enabled=false",

@@ -41,7 +41,7 @@ STEPS = ("bronze", "silver", "gold")
 EVENTS_PER_TRIGGER = 60
 MINUTES_PER_DEATH, LAST_MINUTES = 4, 5
 # The time for one run of the job on a busy machine.
-RUN_SECONDS = 400
+RUN_SECONDS = 1500
 KINDS = ("job", "jvm", "worker")
 
 

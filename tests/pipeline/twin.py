@@ -20,7 +20,7 @@ from hubmere.pipeline.decode import Columns
 from hubmere.pipeline.encode import Encoder
 
 FOLDER = Path(decode.__file__).parent
-BUILD_SECONDS = 300
+BUILD_SECONDS = 3000
 _BUILD = """
 from Cython.Build import cythonize
 from setuptools import Extension, setup

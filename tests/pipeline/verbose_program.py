@@ -19,7 +19,7 @@ from hubmere.pipeline.capture.node_client import NodeClient
 from pipeline.copying import start_copy
 from pipeline.sessions import a_session
 
-STREAM_SECONDS = 300
+STREAM_SECONDS = 2400
 Options = dict[str, str]
 
 

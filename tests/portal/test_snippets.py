@@ -18,7 +18,7 @@ from hubmere.testing import Node
 
 pytestmark = pytest.mark.foreign
 
-_RUN_SECONDS = 600
+_RUN_SECONDS = 3000
 _HUBS = ("for-python", "for-javascript", "for-java", "for-kafka", "for-curl", "for-spark")
 _JAVA_PROGRAM = """import com.azure.messaging.eventhubs.*;
 import java.util.List;

@@ -13,7 +13,7 @@ from hubmere.store.catalog.view import Create
 from model.builders import NOW_MS, a_hub_and_group, a_namespace
 
 # Much longer than a loaded machine needs for one small transaction; it is reached only in a failure.
-PATIENCE_S = 120.0
+PATIENCE_S = 240.0
 
 
 class ManualLoop:

@@ -14,7 +14,7 @@ from hubmere.store.log.commit import SYNCFS_FROM_FILES
 from store.builders import Owner, a_batch, an_engine, everything, open_log
 from store.faulty_files import FaultyFiles
 
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 
 
 class ThreadedOwner:

@@ -14,7 +14,7 @@ from types import ModuleType
 import hubmere
 
 SOURCES = sorted(Path(hubmere.__file__).parent.joinpath("records", "kernels").glob("*.py"))
-BUILD_SECONDS = 300
+BUILD_SECONDS = 3000
 
 
 def interpreted() -> ModuleType:

@@ -21,7 +21,7 @@ _SIGNED = (
     "content-encoding", "content-language", "content-length", "content-md5", "content-type", "date",
     "if-modified-since", "if-match", "if-none-match", "if-unmodified-since", "range",
 )  # fmt: skip
-_PATIENCE_S = 60.0
+_PATIENCE_S = 240.0
 # What the libraries read of a response beside status and error code.
 _COMPARED = ("x-ms-lease-state", "x-ms-lease-status", "x-ms-lease-id", "x-ms-blob-type", "content-length")
 

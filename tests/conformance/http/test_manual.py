@@ -50,7 +50,7 @@ def test_example_of_the_how_to_page_runs(node: Node) -> None:
     environment = {**os.environ, "HUBMERE_URL": node.https, "TOKEN": token, "CA_FILE": node.ca_file}
 
     run = subprocess.run(
-        [sys.executable, "-c", code.group(1)], env=environment, capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", code.group(1)], env=environment, capture_output=True, text=True, timeout=600, check=False
     )
 
     assert (run.stdout.strip(), run.stderr) == ("201", "")

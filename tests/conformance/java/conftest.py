@@ -12,7 +12,7 @@ from conformance.driver import Driver
 from conformance.kafka.apache import TRUST_PASSWORD, make_trust_store
 
 _HERE = Path(__file__).parent
-_COMPILE_SECONDS = 600
+_COMPILE_SECONDS = 3000
 TRANSPORTS = [pytest.param(transport, marks=pytest.mark.judges(transport=transport)) for transport in Transport]
 
 

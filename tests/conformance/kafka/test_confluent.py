@@ -34,7 +34,7 @@ judges = pytest.mark.judges
 
 pytestmark = [pytest.mark.foreign, judges(client=Name.CONFLUENT, transport=Transport.PLAIN)]
 
-_PATIENCE_S = 120.0
+_PATIENCE_S = 240.0
 
 
 def publish(producer: Producer, topic: str, *values: bytes, **more: Any) -> list[Any]:

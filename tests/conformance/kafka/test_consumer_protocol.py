@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.foreign, judges(transport=Transport.PLAIN, feature=Fea
 # Classic members also learn of a rebalance with their next heartbeat.
 _CLASSIC: dict[str, Any] = {"group_protocol": "classic", "heartbeat_interval_ms": 200, "session_timeout_ms": 60_000}
 _CONSUMER: dict[str, Any] = {"group_protocol": "consumer"}
-_PATIENCE_S = 120.0
+_PATIENCE_S = 240.0
 
 
 @pytest.fixture(scope="module")

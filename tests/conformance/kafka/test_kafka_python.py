@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
-_PATIENCE_S = 120.0
+_PATIENCE_S = 240.0
 
 
 @pytest.fixture(autouse=True)

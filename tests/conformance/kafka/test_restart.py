@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.judges(client=Name.CONFLUENT, transport=Transport.PLAIN, feature=Feature.RESTARTS),
 ]
 
-_PATIENCE_S = 120.0
+_PATIENCE_S = 240.0
 # Clients reconnect quickly, so that the tests are short.
 _IMPATIENT: dict[str, Any] = {"reconnect_backoff_ms": 20, "reconnect_backoff_max_ms": 100}
 

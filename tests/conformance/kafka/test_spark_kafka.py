@@ -28,7 +28,7 @@ pytestmark = [
 
 _COUNT = 2000
 _PARTITIONS = 3
-_JOB_SECONDS = 1200
+_JOB_SECONDS = 3000
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from conformance.matrix import Name
 _HERE = Path(__file__).parent
 _PORT = 5671
 _TRIES = 100
-_COMPILE_SECONDS = 600
+_COMPILE_SECONDS = 3000
 
 
 def _free_address() -> str:

@@ -32,7 +32,7 @@ from hubmere.wire.amqp.signals import (
 
 S = TypeVar("S")
 
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 240.0
 SELECTOR = "apache.org:selector-filter:string"
 
 

@@ -18,7 +18,7 @@ from hubmere.wire.amqp.signals import ConnectionOpened, DeliveriesReceived, Link
 
 CONNECTIONS = 2000
 EVENTS = 25
-WAIT_SECONDS = 60
+WAIT_SECONDS = 240
 # Both ends of a connection are in this process: sockets, engines, transports, and the test's own future.
 MAX_BYTES_PER_CONNECTION = 40_000
 

@@ -16,7 +16,7 @@ from hubmere.wire.amqp.codec.performatives import Properties, Source, Target
 from hubmere.wire.amqp.codec.types import Long, Symbol
 from hubmere.wire.amqp.signals import DeliveriesReceived, LinkAttached
 
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 READER = "orders/ConsumerGroups/$Default/Partitions/0"
 
 

@@ -10,7 +10,7 @@ import pytest
 from broker.gates import Gate, expire
 from endpoints.http.harness import HttpNode
 
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 MESSAGES = "/orders/partitions/0/messages"
 EVENTS = "/orders/consumergroups/$Default/partitions/0/messages"
 PARTITION = "/orders/consumergroups/$Default/partitions/0?api-version=2014-01"

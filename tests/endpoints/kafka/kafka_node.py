@@ -39,8 +39,8 @@ from stalls import watched_loop
 T = TypeVar("T")
 
 NAMESPACE = "hubmere"
-_START_SECONDS = 120.0
-_HOLD_SECONDS = 60.0
+_START_SECONDS = 240.0
+_HOLD_SECONDS = 240.0
 
 
 class KafkaNode:

@@ -28,7 +28,7 @@ from hubmere.wire.kafka.messages.fetch import (
 from hubmere.wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic
 from hubmere.wire.kafka.messages.transactions import DescribeProducersRequest, DescribeProducersTopic
 
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 
 
 def a_gate(node: KafkaNode) -> Gate:

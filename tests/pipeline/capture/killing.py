@@ -19,7 +19,7 @@ from pipeline.processes import family
 from pipeline.sessions import SETTINGS
 
 PARTITIONS = 3
-PATIENCE_S = 240.0
+PATIENCE_S = 900.0
 _KINDS = ("worker", "jvm", "job")
 
 

@@ -17,7 +17,7 @@ from pipeline.capture.plans import NAMESPACE, PlanServer, a_hub, read
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 280.0
+PATIENCE_S = 900.0
 SECRET = "a-secret-that-nobody-shows"
 AVRO = "org.apache.spark.sql.avro.AvroFileFormat"
 

@@ -36,7 +36,7 @@ HUB, PARTITIONS = "orders", 2
 # Windows close by size; the shortest time is a minute.
 WINDOW_BYTES = 10_485_760
 BODY_BYTES, BODIES_PER_BATCH = 65_536, 8
-PATIENCE_S = 300.0
+PATIENCE_S = 900.0
 POLL_S = 0.1
 # Enough for two windows of each partition in every run.
 BATCHES_PER_LIFE = 2 * PARTITIONS * (WINDOW_BYTES // BODY_BYTES // BODIES_PER_BATCH + 2)
