@@ -48,7 +48,7 @@ _PORT_VARIABLE: Final = "PYSPARK_GATEWAY_PORT"
 _SECRET_VARIABLE: Final = "PYSPARK_GATEWAY_SECRET"  # noqa: S105  the name of a variable
 _INFO_VARIABLE: Final = "_PYSPARK_DRIVER_CONN_INFO_PATH"
 # A cold disk takes 16 s; a machine that needs more than this is too slow for the job.
-_START_SECONDS: Final = 120.0
+_START_SECONDS: Final = 240.0
 _POLL_SECONDS: Final = 0.05
 _END_SECONDS: Final = 10.0
 

@@ -25,8 +25,8 @@ JARS_VARIABLE: Final = "HUBMERE_KAFKA_JARS"
 _JARS_FOLDER: Final = Path(".cache") / "kafka" / "4"
 _HEAP: Final = "256m"
 _FLAGS: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Djava.awt.headless=true")
-_FORMAT_SECONDS: Final = 120.0
-_START_SECONDS: Final = 120.0
+_FORMAT_SECONDS: Final = 600.0
+_START_SECONDS: Final = 600.0
 _END_SECONDS: Final = 20.0
 _LOG_TAIL: Final = 2_000
 _MOST_COPIES: Final = 3

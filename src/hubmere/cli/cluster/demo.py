@@ -24,7 +24,7 @@ from hubmere.cli.exit_codes import CommandFailed, Exit
 from hubmere.store.files import acquire_lock
 
 _SERVICES: Final = ("amqp", "amqps", "kafka", "kafkas", "http", "https")
-_START_SECONDS: Final = 180.0
+_START_SECONDS: Final = 600.0
 _END_SECONDS: Final = 20.0
 _POLL_S: Final = 0.1
 _LOG_TAIL: Final = 2_000
