@@ -45,7 +45,7 @@ def node() -> Iterator[Node]:
 def a_producer(connection_string: str, hub: str = "orders") -> EventHubProducerClient:
     """The SDK's producer in emulator mode."""
     return EventHubProducerClient.from_connection_string(
-        connection_string, eventhub_name=hub, retry_total=0, socket_timeout=600
+        connection_string, eventhub_name=hub, retry_total=0, socket_timeout=60
     )
 
 

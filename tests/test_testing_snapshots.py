@@ -46,7 +46,7 @@ def test_events_of_a_hub_have_key_body_and_properties(node: Node) -> None:
     publish(node, hub, '{"a": 1}', key="k")
     producer = Producer(node.kafka_config())
     producer.produce(hub, b"\xff", key=b"till", headers=[("h", b"v")], partition=1)
-    assert producer.flush(60) == 0
+    assert producer.flush(240) == 0
 
     events = node.wait_for_events(hub, 2)
     node.delete_hub(hub)
@@ -77,7 +77,7 @@ def test_kafka_settings_are_accepted_by_a_client_with_and_without_tls(node: Node
     for tls in (False, True):
         consumer = Consumer(node.kafka_config(f"group-{tls}", tls=tls, client_id="me"))
         consumer.subscribe([hub])
-        message = consumer.poll(60)
+        message = consumer.poll(240)
         consumer.close()
         assert message is not None
         assert message.value() == b"x"
@@ -101,7 +101,7 @@ def state(node: Node, hub: str) -> tuple[list[StoredEvent], str, str]:
 def commit_one(node: Node, hub: str) -> None:
     consumer = Consumer(node.kafka_config("billing"))
     consumer.subscribe([hub])
-    message = consumer.poll(60)
+    message = consumer.poll(240)
     assert message is not None
     consumer.commit(message, asynchronous=False)
     consumer.close()
@@ -276,7 +276,7 @@ def test_steps_of_the_workflow_start_a_node(tmp_path: Path) -> None:
 
     subprocess.run(
         ["bash", "-e", "-c", steps[0]["run"]],
-        cwd=tmp_path, env={**os.environ, **FREE_PORTS, "PATH": path}, timeout=120, check=True,
+        cwd=tmp_path, env={**os.environ, **FREE_PORTS, "PATH": path}, timeout=1200, check=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     ready = json.loads((tmp_path / "ready.json").read_text(encoding="utf-8"))
@@ -288,7 +288,7 @@ def test_steps_of_the_workflow_start_a_node(tmp_path: Path) -> None:
 
 def ready_content(path: Path) -> dict[str, Any]:
     """The content of the ready file, when it exists."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

@@ -108,16 +108,16 @@ class Running:
     def publish(self, *bodies: bytes) -> None:
         for body in bodies:
             url, headers = f"{self.known.http}/orders/messages", {"Authorization": self._token()}
-            with urllib.request.urlopen(urllib.request.Request(url, body, headers, method="POST"), timeout=60):
+            with urllib.request.urlopen(urllib.request.Request(url, body, headers, method="POST"), timeout=240):
                 pass
 
     def get(self, path: str) -> Any:
         request = urllib.request.Request(f"{self.known.http}{path}", headers={"Authorization": self._token()})
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=240) as answer:
             return json.load(answer)
 
     def text(self, path: str) -> str:
-        with urllib.request.urlopen(f"{self.known.http}{path}", timeout=60) as answer:
+        with urllib.request.urlopen(f"{self.known.http}{path}", timeout=240) as answer:
             return str(answer.read().decode())
 
     def events(self) -> list[tuple[str, str]]:

@@ -381,7 +381,7 @@ def _token(node: Node) -> str:
 
 def _get(node: Node, path: str) -> Any:
     request = urllib.request.Request(f"{node.http}{path}", headers={"Authorization": _token(node)})
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=240) as answer:
         return json.load(answer)
 
 
@@ -408,7 +408,7 @@ def _a_damaged_node(data: Path, count: int, victim: int) -> Iterator[Node]:
             request = urllib.request.Request(
                 f"{node.http}/orders/messages", b"event %d" % number, {"Authorization": token}, method="POST"
             )
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=240) as answer:
                 assert answer.status == 201
         node.kill()
         (path,) = data.glob(f"log/*/{stem(0)}{LOG}")
@@ -482,7 +482,7 @@ def test_damage_is_reported_in_log_health_readiness_and_metrics(damaged: Node) -
     _get(damaged, f"{MESSAGES}?from=sequence:{VICTIM}")
 
     health, ready = _get(damaged, "/health"), _get(damaged, "/ready")
-    with urllib.request.urlopen(f"{damaged.http}/metrics", timeout=60) as answer:
+    with urllib.request.urlopen(f"{damaged.http}/metrics", timeout=240) as answer:
         metrics = answer.read().decode()
 
     assert f"sequence numbers {VICTIM} to {VICTIM} are broken on disk" in damaged.logs()
@@ -528,7 +528,7 @@ def test_amqp_reader_continues_after_a_damaged_end(tmp_path: Path) -> None:
     """Events after the damage are delivered on the same link as those before it."""
     with _a_damaged_node(tmp_path / "data", FEW, FEW - 1) as node:
         url, headers = f"{node.http}/orders/messages", {"Authorization": _token(node)}
-        with urllib.request.urlopen(urllib.request.Request(url, b"new", headers, method="POST"), timeout=60):
+        with urllib.request.urlopen(urllib.request.Request(url, b"new", headers, method="POST"), timeout=240):
             pass
         with a_consumer(node.emulator_connection_string, "orders") as consumer:
             received = receive(consumer, FEW, partition_id="0", starting_position="-1")

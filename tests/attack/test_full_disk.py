@@ -68,7 +68,7 @@ def _token(node: Node) -> str:
 def _publish(node: Node, body: bytes = b"event") -> int:
     url, headers = f"{node.http}/orders/messages", {"Authorization": _token(node)}
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, body, headers, method="POST"), timeout=60) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers, method="POST"), timeout=240) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as refused:
         text = refused.read().decode()
@@ -79,7 +79,7 @@ def _publish(node: Node, body: bytes = b"event") -> int:
 
 def _get(node: Node, path: str) -> Any:
     request = urllib.request.Request(f"{node.http}{path}", headers={"Authorization": _token(node)})
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=240) as answer:
         return json.load(answer)
 
 
@@ -105,7 +105,7 @@ def test_disk_that_fills_up_is_reported_before_it_is_full(disk: Path) -> None:
         _fill(disk, leave_bytes=4 * 1024 * 1024)
         ready = _wait_for(node, lambda ready: _severity(ready) == "warning")
         taken, health = _publish(node), _get(node, "/health")
-        with urllib.request.urlopen(f"{node.http}/metrics", timeout=60) as answer:
+        with urllib.request.urlopen(f"{node.http}/metrics", timeout=240) as answer:
             metrics = answer.read().decode()
         (disk / "ballast").unlink()
         _wait_for(node, lambda ready: _severity(ready) is None)

@@ -13,7 +13,7 @@ _SOCKET = "/portal/_nicegui_ws/socket.io/?EIO=4&transport=polling"
 @pytest.fixture(scope="module")
 def person(node: Node) -> Iterator[httpx.Client]:
     """A browser that is signed in as the administrator."""
-    with httpx.Client(base_url=node.http, timeout=60) as client:
+    with httpx.Client(base_url=node.http, timeout=240) as client:
         origin = {"Origin": node.http.rstrip("/")}
         answer = client.post("/portal/sign-in", data={"credential": node.admin_token}, headers=origin)
         assert answer.status_code == 303

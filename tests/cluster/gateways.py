@@ -104,7 +104,7 @@ def post_event(gateway: dict[str, Any], hub: str, body: str, *, partition: int =
 
 def _send(request: urllib.request.Request) -> tuple[int, str, dict[str, str]]:
     try:
-        with urllib.request.urlopen(request, timeout=60) as response:
+        with urllib.request.urlopen(request, timeout=240) as response:
             return response.status, response.read().decode(), _lower(response.headers)
     except urllib.error.HTTPError as refused:
         with refused:

@@ -20,7 +20,7 @@ from cluster.running import PATIENCE_S, eventually
 from hubmere.cli.cluster.brokers import BrokersFailed, LocalBroker, LocalBrokers, find_jars
 from hubmere.cli.cluster.free_ports import free_ports
 
-START_SECONDS = 600.0
+START_SECONDS = 1500.0
 _END_SECONDS = 300.0
 _SERVICES = ("amqp", "amqps", "kafka", "kafkas", "http", "https")
 

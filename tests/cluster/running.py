@@ -16,7 +16,7 @@ import pytest
 from hubmere.cli.cluster.brokers import BrokersFailed, find_jars
 
 # Three JVMs on a busy machine: much more than they need.
-START_SECONDS = 600.0
+START_SECONDS = 1500.0
 # The time in which a cluster must do what a test expects, on a busy machine as well. Only a failing test waits so long.
 PATIENCE_S = 300.0
 _END_SECONDS = 300.0
@@ -24,7 +24,7 @@ _END_SECONDS = 300.0
 MARKS = [
     pytest.mark.foreign,
     pytest.mark.slow,
-    pytest.mark.timeout(1800),
+    pytest.mark.timeout(3600),
     # The SDKs close their connections asynchronously.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),

@@ -52,7 +52,7 @@ class Load:
         token = make_token(
             url.geturl(), parts["SharedAccessKeyName"], parts["SharedAccessKey"], expires_at_s=expires_at_s
         )
-        connection = http.client.HTTPConnection(str(url.hostname), url.port or 80, timeout=60)
+        connection = http.client.HTTPConnection(str(url.hostname), url.port or 80, timeout=240)
         body = b"x" * EVENT_BYTES
         try:
             while not self._stopping.is_set():
@@ -131,7 +131,7 @@ def test_every_gateway_knows_all_gateways(cluster: Cluster) -> None:
         assert {each["address"].rpartition(":")[2] for each in found} == addresses
         assert [each["isThis"] for each in found].count(True) == 1
         assert sum("auto-inflate" in each["roles"] for each in found) == 1
-        metrics = urllib.request.urlopen(f"{gateway['http']}/metrics", timeout=60)
+        metrics = urllib.request.urlopen(f"{gateway['http']}/metrics", timeout=240)
         with metrics:
             text = metrics.read().decode()
         assert text.count("hubmere_gateway_control_log_lag{") == 3
@@ -204,7 +204,7 @@ def test_gateway_that_is_killed_is_shown_as_gone(cluster: Cluster, tmp_path: Pat
     doctor = run("doctor", "--gateways", f"--ready-file={ready_file}")
     assert doctor.returncode == 1, doctor.stdout + doctor.stderr
     assert "it has not reported since" in doctor.stdout
-    with urllib.request.urlopen(f"{cluster.gateway(0)['http']}/metrics", timeout=60) as metrics:
+    with urllib.request.urlopen(f"{cluster.gateway(0)['http']}/metrics", timeout=240) as metrics:
         text = metrics.read().decode()
     assert [line.rpartition(" ")[2] for line in text.splitlines() if line.startswith("hubmere_gateway_up{")].count(
         "0"

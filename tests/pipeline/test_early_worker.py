@@ -38,19 +38,19 @@ def test_source_process_answers_spark_before_its_imports_end(tmp_path: Path) -> 
     with socket.socket(socket.AF_UNIX) as spark:
         spark.bind(str(address))
         spark.listen()
-        spark.settimeout(60)
+        spark.settimeout(240)
         python = write_script(tmp_path / "python")
         process = subprocess.Popen([python, "-m", "slow_module"], env={**os.environ, **variables})
 
         accepted, _ = spark.accept()
         go.write_text("go")
         with accepted, accepted.makefile("rwb") as stream:
-            accepted.settimeout(60)
+            accepted.settimeout(240)
             stream.write(b"hello\n")
             stream.flush()
             said, elsewhere = stream.readline().decode(), stream.readline().decode()
 
-        assert process.wait(60) == 0
+        assert process.wait(240) == 0
     assert said.split()[0] == "__main__"
     assert said.split()[1].endswith("slow_module.py")
     assert said.split()[2] == "hello"

@@ -142,12 +142,12 @@ def test_folder_in_use_is_refused_with_the_process_id(tmp_path: Path) -> None:
     holder = context.Process(target=_hold, args=(tmp_path, ready, stop))
     holder.start()
     try:
-        assert ready.wait(60)
+        assert ready.wait(240)
         with pytest.raises(FolderInUse, match=str(holder.pid)):
             acquire_lock(tmp_path)
     finally:
         stop.set()
-        holder.join(60)
+        holder.join(240)
 
     lock = acquire_lock(tmp_path)
     assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
@@ -158,7 +158,7 @@ def test_folder_in_use_is_refused_with_the_process_id(tmp_path: Path) -> None:
 def _hold(folder: Path, ready: "multiprocessing.synchronize.Event", stop: "multiprocessing.synchronize.Event") -> None:
     lock = acquire_lock(folder)
     ready.set()
-    stop.wait(60)
+    stop.wait(240)
     lock.release()
 
 

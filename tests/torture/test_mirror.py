@@ -194,7 +194,7 @@ def write(settings: dict[str, Any], crashes: Sequence[Crash]) -> int:
     for crash in under_way:
         crash.result()
     assert len(under_way) == len(crashes)
-    assert producer.flush(60) == 0
+    assert producer.flush(240) == 0
     return count
 
 

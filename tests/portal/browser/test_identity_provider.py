@@ -159,7 +159,7 @@ def test_answer_of_another_sign_in_is_refused(person: Visitor, browser: Browser)
     person.page.goto(f"{person.origin}/portal/sign-in/callback?code=x&state=wrong")
     expect(person.page.get_by_role("alert")).to_contain_text("This sign-in has expired, or it was used before.")
 
-    begun = httpx.get(f"{person.origin}/portal/sign-in/with?provider=the+local+issuer", timeout=60)
+    begun = httpx.get(f"{person.origin}/portal/sign-in/with?provider=the+local+issuer", timeout=240)
     state = parse_qs(urlsplit(begun.headers["location"]).query)["state"][0]
     with browser.new_context(viewport=WINDOW) as context:
         other = Visitor(context, person.node)
@@ -185,7 +185,7 @@ def test_issuer_of_the_settings_signs_people_in(browser: Browser, identity_node:
     """Any issuer with a client id: here the issuer of another node, which this node knows by its settings only."""
     assert identity_node.ready.identity is not None
     address = f"http://localhost:{identity_node.http.rpartition(':')[2]}/portal/sign-in/with?provider=the+local+issuer"
-    begun = httpx.get(address, timeout=60)
+    begun = httpx.get(address, timeout=240)
     client_id = parse_qs(urlsplit(begun.headers["location"]).query)["client_id"][0]
     issuer = identity_node.ready.identity.issuer
     settings: dict[str, Any] = {
@@ -209,7 +209,7 @@ def test_issuer_of_the_settings_signs_people_in(browser: Browser, identity_node:
             "?api-version=2022-04-01",
             headers={"Authorization": f"Bearer {node.admin_token}"},
             json={"properties": {"roleDefinitionId": "Reader", "principalId": anna, "principalType": "User"}},
-            timeout=60,
+            timeout=240,
         ).raise_for_status()
         sign_in(person, "anna", "Sign in with company")
         person.expect_heading("Overview")
