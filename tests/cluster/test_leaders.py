@@ -100,7 +100,8 @@ def test_partition_without_a_leader_does_not_stop_the_others(state: str, monkeyp
 
     The broker of partition 5 has the number of the error code, which must not be mixed up.
     """
-    monkeypatch.setattr(forwarding, "_LEADER_SECONDS", 0.05)
+    # Only a frozen leader uses this time up; the others answer within it on a busy machine as well.
+    monkeypatch.setattr(forwarding, "_LEADER_SECONDS", 3.0)
     brokers = Brokers("up", "up", "up", state, "up", "up")
 
     codes = ask(brokers, 0, 3, 5)

@@ -104,7 +104,7 @@ def test_every_reader_of_a_tail_gets_the_event_also_if_one_has_left(node: KafkaN
         for reader in readers:
             reader.__enter__()
             reader.sign_in()
-            reader.send(a_fetch(max_wait_ms=30_000), 11)
+            reader.send(a_fetch(max_wait_ms=200_000), 11)
         readers.pop(2).__exit__(None, None, None)
         writer.call(a_produce(a_batch(b"news")), 9)
         answers = [only(reader.answer()) for reader in readers]

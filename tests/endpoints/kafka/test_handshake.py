@@ -275,7 +275,7 @@ def test_idle_connection_is_closed_after_the_idle_timeout() -> None:
 
 def test_stopping_node_disconnects_clients(node: KafkaNode, client: RawClient) -> None:
     """This includes clients with a waiting fetch, which must not delay the stop."""
-    client.send(a_fetch(max_wait_ms=30_000), 11)
+    client.send(a_fetch(max_wait_ms=200_000), 11)
 
     node.stop()
 

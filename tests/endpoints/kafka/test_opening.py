@@ -179,7 +179,7 @@ def test_fetch_is_woken_when_the_log_is_open(node: KafkaNode, client: RawClient)
     gate = a_gate(node)
     client.sign_in()
     at_once = only(client.call(a_fetch(), 11))
-    client.send(a_fetch(max_wait_ms=30_000), 11)
+    client.send(a_fetch(max_wait_ms=200_000), 11)
     await_waiting(node, gate, 1)
 
     with RawClient(node) as other:
@@ -197,7 +197,7 @@ def test_fetch_is_woken_when_the_log_is_open(node: KafkaNode, client: RawClient)
 def test_fetch_of_a_log_that_cannot_be_opened_gets_its_error(node: KafkaNode, client: RawClient) -> None:
     """The consumer must not wait for a damaged partition."""
     gate = a_gate(node)
-    client.sign_in().send(a_fetch(max_wait_ms=30_000), 11)
+    client.sign_in().send(a_fetch(max_wait_ms=200_000), 11)
     await_waiting(node, gate, 1)
 
     node.call(lambda: gate.fail(StorageFull("no space")))

@@ -71,7 +71,7 @@ def test_no_state_is_kept_of_a_disconnected_client(node: KafkaNode, client: RawC
     """Neither its session nor its pending requests remain."""
     client.call(MetadataRequest(topics=None), 5)
     with RawClient(node) as other:
-        other.sign_in().send(a_fetch(max_wait_ms=30_000), 11)
+        other.sign_in().send(a_fetch(max_wait_ms=200_000), 11)
         assert len(sessions(node)) == 2
     while len(sessions(node)) == 2:
         client.call(MetadataRequest(topics=()), 5)

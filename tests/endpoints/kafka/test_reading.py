@@ -96,8 +96,8 @@ def test_partition_that_is_named_twice_is_answered_once(client: RawClient) -> No
 
 def test_two_fetches_of_different_partitions_wait_independently(node: KafkaNode, client: RawClient) -> None:
     """A client may have several fetches in flight."""
-    client.send(a_full_fetch((0, 0), max_wait_ms=30_000), 11)
-    client.send(a_full_fetch((1, 0), max_wait_ms=30_000), 11)
+    client.send(a_full_fetch((0, 0), max_wait_ms=200_000), 11)
+    client.send(a_full_fetch((1, 0), max_wait_ms=200_000), 11)
     with RawClient(node) as other:
         other.sign_in()
         put(other, b"b", partition=1)
@@ -122,7 +122,7 @@ def test_new_log_start_of_an_idle_partition_is_returned(node: KafkaNode, client:
 def test_waiting_reader_before_the_new_log_start_is_answered_at_once(node: KafkaNode, client: RawClient) -> None:
     """Its position no longer exists, so no event would wake it."""
     put(client, b"a", b"b")
-    client.send(a_full_fetch((0, 1), max_wait_ms=30_000, min_bytes=1_000_000), 11)
+    client.send(a_full_fetch((0, 1), max_wait_ms=200_000, min_bytes=1_000_000), 11)
     while not watchers(node):
         pass
 
@@ -238,7 +238,7 @@ def test_partition_that_returned_events_is_last_in_a_session(client: RawClient) 
 def test_session_is_woken_by_the_partition_that_moved(node: KafkaNode, client: RawClient) -> None:
     """KIP-227: the response has only that partition."""
     number = client.call(a_session_fetch(0, 0, (0, 0), (1, 0)), 12).session_id
-    client.send(replace(a_session_fetch(number, 1), max_wait_ms=30_000), 12)
+    client.send(replace(a_session_fetch(number, 1), max_wait_ms=200_000), 12)
     with RawClient(node) as other:
         put(other.sign_in(), b"b", partition=1)
 
@@ -261,7 +261,7 @@ def test_second_request_of_a_session_ends_the_wait_of_the_first(client: RawClien
     """The first one is answered with the available events, in order."""
     number = client.call(a_session_fetch(0, 0, (0, 0)), 12).session_id
 
-    client.send(replace(a_session_fetch(number, 1), max_wait_ms=30_000), 12)
+    client.send(replace(a_session_fetch(number, 1), max_wait_ms=200_000), 12)
     client.send(a_session_fetch(number, 2), 12)
 
     assert [partitions_in(client.answer()), partitions_in(client.answer())] == [[], []]

@@ -40,7 +40,7 @@ def test_open_connection_is_closed_when_its_rule_is_deleted() -> None:
         string = node.add_rule("device", "Send", "Listen")
         with RawClient(node, string) as reader, RawClient(node, string) as writer, RawClient(node) as other:
             writer.sign_in().call(a_produce(a_batch()), 9)
-            reader.sign_in().send(a_fetch(1, max_wait_ms=30_000), 11)
+            reader.sign_in().send(a_fetch(1, max_wait_ms=200_000), 11)
             other.sign_in()
 
             manage(node, lambda manager, actor, done: manager.delete_rule(NAMESPACE, None, "device", actor, done))
@@ -100,7 +100,7 @@ def test_only_connections_that_use_a_lost_right_are_closed() -> None:
         string = node.add_rule("device", "Send", "Listen")
         with RawClient(node, string) as reader, RawClient(node, string) as writer:
             writer.sign_in().call(a_produce(a_batch()), 9)
-            reader.sign_in().send(a_fetch(1, max_wait_ms=30_000), 11)
+            reader.sign_in().send(a_fetch(1, max_wait_ms=200_000), 11)
             node.call(lambda: None)
 
             manage(
