@@ -3,7 +3,8 @@
 `python tools/install.py [extra ...]` runs four steps, and each only when something that decides it has changed:
 
 1. make `.venv`;
-2. install the packages that the base and the given extras need, with the versions of `constraints.txt`;
+2. install the packages that the base and the given extras need, with the versions of `constraints.txt`; those that are
+   published as source code only are built at the same time, each by a process of its own;
 3. at the same time, compile the kernels in place, and for Spark its decoder. The compilers (mypyc, Cython) go to
    `.cache/build-tools` and not to `.venv`: a node does not need them;
 4. register the package in `.venv` (an editable install without dependencies and without a second compilation).
@@ -18,6 +19,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -46,6 +48,8 @@ _LIBRARIES = {
 }
 _SHOWN = {"node": "compiled kernels", "spark": "compiled decoder for Spark"}
 _SPARK_EXTRAS = {"spark", "capture", "pipelines"}
+# Packages without a wheel on the package index, and options to build one. Spark's jars are compressed already.
+_SOURCE_ONLY = {"pyspark": ("--config-settings=--build-option=--compression=stored",), "python-qpid-proton": ()}
 # How often the installed packages are counted.
 _COUNT_SECONDS = 0.5
 
@@ -225,10 +229,10 @@ def _run(
         raise InstallFailed(f"failed: {' '.join(command)}\n{''.join(lines[-60:])}")
 
 
-def _pip(*arguments: str) -> list[str]:
+def _pip(*arguments: str, command: str = "install") -> list[str]:
     constraints = ["-c", str(_CONSTRAINTS)] if _CONSTRAINTS.exists() else []
     quiet = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
-    return [str(PYTHON), "-m", "pip", "install", *quiet, *constraints, *arguments]
+    return [str(PYTHON), "-m", "pip", command, *quiet, *constraints, *arguments]
 
 
 def make_environment(progress: Progress) -> None:
@@ -253,6 +257,26 @@ def install_packages(progress: Progress, project: Mapping[str, Any], extras: lis
     if not wanted and _is_current("base", base):
         return 0
     part = f"packages for {', '.join(wanted)}" if wanted else "packages"
+    needed = requirements(project, wanted)
+    present = {_normal(name) for name in _installed_names()}
+    to_build = [name for name in _SOURCE_ONLY if name not in present and any(_names(one, name) for one in needed)]
+    late = [one for one in needed if any(_names(one, name) for name in to_build)]
+    with tempfile.TemporaryDirectory() as wheels, ThreadPoolExecutor() as pool:
+        built = [pool.submit(_build_wheel, progress, name, wheels) for name in to_build]
+        count = _install(progress, part, [one for one in needed if one not in late])
+        for each in built:
+            each.result()
+        if late:
+            count += _install(progress, part, ["--find-links", wheels, *late])
+    progress.show(part, "done")
+    _mark("base", base)
+    for extra in wanted:
+        _mark(f"extra-{extra}", steps[extra])
+    return count
+
+
+def _install(progress: Progress, part: str, arguments: list[str]) -> int:
+    """Run pip; the number of packages that it installed."""
     reader = PipReader(progress, part)
     stop = threading.Event()
 
@@ -264,15 +288,23 @@ def install_packages(progress: Progress, project: Mapping[str, Any], extras: lis
     counter.start()
     try:
         # Modules are compiled when they are first imported, and most never are.
-        _run(_pip("--no-compile", *requirements(project, wanted)), on_line=reader.read)
+        _run(_pip("--no-compile", *arguments), on_line=reader.read)
     finally:
         stop.set()
         counter.join()
-    progress.show(part, "done")
-    _mark("base", base)
-    for extra in wanted:
-        _mark(f"extra-{extra}", steps[extra])
     return len(reader.installing)
+
+
+def _build_wheel(progress: Progress, name: str, folder: str) -> None:
+    progress.show(name, "building its wheel")
+    _run(_pip("--no-deps", "--wheel-dir", folder, *_SOURCE_ONLY[name], name, command="wheel"))
+    progress.end(name)
+
+
+def _names(requirement: str, name: str) -> bool:
+    """Whether a requirement is for this package."""
+    match = re.match(r"[\w.-]+", requirement)
+    return match is not None and _normal(match[0]) == name
 
 
 def build(progress: Progress, project: Mapping[str, Any], parts: Iterable[str], constraints: str) -> None:
