@@ -174,12 +174,14 @@ def test_a_snapshot_that_cannot_be_restored_is_refused() -> None:
         assert node.events(node.create_hub()) == []
 
 
-def test_forked_node_ends_with_the_test_run(tmp_path: Path) -> None:
-    """This holds even if the run is killed: no process may stay on a developer's machine."""
+@pytest.mark.parametrize(("number", "snapshots"), [(signal.SIGKILL, 0), (signal.SIGKILL, 1), (signal.SIGHUP, 0)])
+def test_node_ends_with_the_test_run(tmp_path: Path, number: signal.Signals, snapshots: int) -> None:
+    """This holds however the run ends, and before and after a snapshot: no process may stay behind."""
     program = (
-        "import os, signal\nfrom hubmere.testing import Node\n"
-        f"node = Node(data=__import__('pathlib').Path({str(tmp_path / 'data')!r}))\nnode.start()\nnode.snapshot()\n"
-        "print(node.pid, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)\n"
+        "import os\nfrom hubmere.testing import Node\n"
+        f"node = Node(data=__import__('pathlib').Path({str(tmp_path / 'data')!r}))\nnode.start()\n"
+        f"for _ in range({snapshots}): node.snapshot()\n"
+        f"print(node.pid, flush=True)\nos.kill(os.getpid(), {int(number)})\n"
     )
 
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=False)
@@ -189,6 +191,15 @@ def test_forked_node_ends_with_the_test_run(tmp_path: Path) -> None:
     while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not Path(f"/proc/{pid}").exists()
+
+
+def test_ctrl_c_reaches_the_test_run_and_not_its_node(node: Node) -> None:
+    """The tear-down of fixtures still needs the node, before and after a snapshot; it stops the node at its end."""
+    sessions = [os.getsid(node.pid)]
+    node.snapshot()
+    sessions.append(os.getsid(node.pid))
+
+    assert os.getsid(0) not in sessions
 
 
 def test_async_node_has_the_same_methods_as_coroutines() -> None:

@@ -1,8 +1,8 @@
 """For your own tests: a real node on free ports.
 
 `Node` starts `python -m hubmere up` as a child process and waits for its ready file, so that a test uses the same
-program as production. At the end, the child process is stopped and its folder is removed. Needs no test framework; the
-pytest fixtures are in `hubmere.pytest_plugin`.
+program as production. At the end, the child process is stopped and its folder is removed; it also stops when the test
+run is killed. Needs no test framework; the pytest fixtures are in `hubmere.pytest_plugin`.
 
 A snapshot is a copy of the data folder of a stopped node, so it holds everything: hubs, events, groups, offsets, keys.
 `restore` puts the copy in place of the folder and starts the node again. Both take milliseconds: sealed segments, which
@@ -16,7 +16,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.error
@@ -31,6 +30,7 @@ from urllib.parse import quote
 
 from hubmere.client.stored_event import StoredEvent as StoredEvent
 from hubmere.node.ready import Ready, ReadyIdentity, read_ready
+from hubmere.node.runtime.bound_child import BoundChild
 from hubmere.node.runtime.fork_server import ForkedProcess, ForkServer
 from hubmere.node.runtime.kept_ports import KeptPorts
 from hubmere.settings import HubSetting
@@ -105,7 +105,7 @@ class Node:
         self._settings = dict(settings or {})
         self._data = data or self._folder / "data"
         self._hubs = [hub if isinstance(hub, HubSetting) else HubSetting(name=hub) for hub in hubs]
-        self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
+        self._process: BoundChild | ForkedProcess | None = None
         self._fork_server: ForkServer | None = None
         self._ready: Ready | None = None
         self._numbers = count()
@@ -144,11 +144,7 @@ class Node:
         if self._fork_server is not None:
             self._process = self._fork_server.start(arguments, self._log)
         else:
-            with self._log.open("ab") as log:
-                self._process = subprocess.Popen(  # noqa: S603  our own command line
-                    [sys.executable, "-m", "hubmere", *arguments],
-                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment_without_settings(),
-                )  # fmt: skip
+            self._process = BoundChild(arguments, self._log, environment_without_settings())
         try:
             self._await_ready(self._process)
         finally:
@@ -295,12 +291,12 @@ class Node:
             config |= {"group.id": group, "auto.offset.reset": "earliest"}
         return config | {name.replace("_", "."): value for name, value in more.items()}
 
-    def _await_ready(self, process: subprocess.Popen[bytes] | ForkedProcess) -> None:
+    def _await_ready(self, process: BoundChild | ForkedProcess) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._ready_file.exists():
             if process.poll() is not None:
                 self._process = None
-                raise NodeFailed(f"the node ended with exit code {process.returncode} at start", self.logs())
+                raise NodeFailed(f"the node ended with exit code {process.wait()} at start", self.logs())
             if time.monotonic() > deadline:
                 self.kill()
                 raise NodeFailed(f"the node was not ready within {START_TIMEOUT_S:g} s", self.logs())

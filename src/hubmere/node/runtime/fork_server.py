@@ -105,6 +105,7 @@ class ForkServer:
         self._process = subprocess.Popen(
             [sys.executable, "-c", "from hubmere.node.runtime.fork_server import serve; serve()"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(environment),
+            start_new_session=True,  # Ctrl-C in a terminal interrupts the test run, which then stops its nodes
         )  # fmt: skip
 
     def start(self, arguments: Sequence[str], log: Path) -> "ForkedProcess":
