@@ -1,6 +1,7 @@
 """Fixtures and snapshots for tests of applications: each test gets its own hub, or the same populated node again."""
 
 import asyncio
+import inspect
 import json
 import os
 import re
@@ -216,6 +217,45 @@ def test_async_node_has_the_same_methods_as_coroutines() -> None:
             return [event.text for event in found]
 
     assert asyncio.run(use()) == ["x"]
+
+
+def test_async_node_is_restarted_and_stopped_in_an_event_loop() -> None:
+    """`await node.restart()` waited in the loop's thread before, and then failed."""
+
+    async def use() -> tuple[bool, str]:
+        node = AsyncNode(Node(settings={"durability": "os"}))
+        try:
+            await node.start()
+            hub, before = await node.create_hub(), node.pid
+            await node.kill()
+            await node.start()
+            await node.restart()
+            assert await node.events(hub) == []
+            await node.stop()
+            return node.pid != before, node.logs()
+        finally:
+            await node.close()
+
+    is_another, logs = asyncio.run(use())
+
+    assert is_another
+    assert logs.count("is ready") >= 3
+
+
+def test_async_node_declares_every_member_of_a_node() -> None:
+    """Type checkers then know the members; methods that wait for a process or for the network are coroutines."""
+    at_once = {"logs", "kafka_config"}
+    members = {name: member for name, member in inspect.getmembers(Node) if not name.startswith("_")}
+
+    missing = members.keys() - vars(AsyncNode).keys() - vars(AsyncNode.__base__ or object).keys()
+    blocking = {
+        name
+        for name, member in members.items()
+        if inspect.isfunction(member) and not inspect.iscoroutinefunction(getattr(AsyncNode, name, None))
+    }
+
+    assert missing == set()
+    assert blocking == at_once
 
 
 # --- the page ---

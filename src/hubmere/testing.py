@@ -20,6 +20,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -80,7 +81,109 @@ class Snapshot:
     folder: Path
 
 
-class Node:
+class _Addresses(ABC):
+    """Addresses and credentials of a node, from its ready file."""
+
+    @property
+    @abstractmethod
+    def ready(self) -> Ready:
+        """Everything that the ready file holds."""
+
+    @property
+    def pid(self) -> int:
+        """Process id of the node."""
+        return self.ready.pid
+
+    @property
+    def namespace(self) -> str:
+        """Name of the namespace."""
+        return self.ready.namespace
+
+    @property
+    def connection_string(self) -> ConnectionStringText:
+        """For clients that use TLS; they must trust `ca_file`. `connection_string(hub)` names a hub, too."""
+        return ConnectionStringText(self.ready.connection_string)
+
+    @property
+    def emulator_connection_string(self) -> ConnectionStringText:
+        """For AMQP clients without TLS. `emulator_connection_string(hub)` names a hub, too."""
+        return ConnectionStringText(self.ready.emulator_connection_string)
+
+    @property
+    def admin_token(self) -> str:
+        """The administrator's token."""
+        return self.ready.admin_token
+
+    @property
+    def ca_file(self) -> str:
+        """The certificate to trust."""
+        return self._address("ca_file")
+
+    @property
+    def identity(self) -> ReadyIdentity:
+        """The node's own OAuth issuer, with the setting `local_identity`."""
+        if self.ready.identity is None:
+            raise NodeFailed("the node has no local issuer: set local_identity", "")
+        return self.ready.identity
+
+    @property
+    def amqp(self) -> str:
+        """`host:port` of AMQP without TLS."""
+        return self._address("amqp")
+
+    @property
+    def amqps(self) -> str:
+        """`host:port` of AMQP over TLS."""
+        return self._address("amqps")
+
+    @property
+    def kafka(self) -> str:
+        """`host:port` of Kafka with SASL_PLAINTEXT."""
+        return self._address("kafka")
+
+    @property
+    def kafkas(self) -> str:
+        """`host:port` of Kafka with SASL_SSL."""
+        return self._address("kafkas")
+
+    @property
+    def http(self) -> str:
+        """URL of HTTP."""
+        return self._address("http")
+
+    @property
+    def https(self) -> str:
+        """URL of HTTPS."""
+        return self._address("https")
+
+    @property
+    def blob_connection_string(self) -> str:
+        """Connection string of the storage account for checkpoints and leases."""
+        return self._address("blob_connection_string")
+
+    def kafka_config(self, group: str | None = None, *, tls: bool = False, **more: object) -> dict[str, Any]:
+        """Settings for Kafka clients by the names of librdkafka; `more` are further ones, `_` for `.`."""
+        config: dict[str, Any] = {
+            "bootstrap.servers": self.kafkas if tls else self.kafka,
+            "security.protocol": "SASL_SSL" if tls else "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "$ConnectionString",
+            "sasl.password": str(self.connection_string),
+        }
+        if tls:
+            config["ssl.ca.location"] = self.ca_file
+        if group is not None:
+            config |= {"group.id": group, "auto.offset.reset": "earliest"}
+        return config | {name.replace("_", "."): value for name, value in more.items()}
+
+    def _address(self, name: str) -> str:
+        place: str | None = getattr(self.ready, name)
+        if place is None:
+            raise NodeFailed(f"the node does not serve {name}", "")
+        return place
+
+
+class Node(_Addresses):
     """A node in a child process, for the length of a `with` block.
 
         with Node(hubs=["orders"]) as node:
@@ -190,6 +293,18 @@ class Node:
                 self._fork_server = None
             shutil.rmtree(self._folder, ignore_errors=True)
 
+    @property
+    def ready(self) -> Ready:
+        """Everything that the ready file holds."""
+        if self._ready is None:
+            raise NodeFailed("the node was not started", self.logs())
+        return self._ready
+
+    @property
+    def data(self) -> Path:
+        """The data folder."""
+        return self._data
+
     def logs(self) -> str:
         """What the node has written so far, over all its starts."""
         return self._log.read_text(encoding="utf-8", errors="replace") if self._log.exists() else ""
@@ -276,21 +391,6 @@ class Node:
             raise NodeFailed(f"{method} {path} was refused: {reason}", "") from None
         return json.loads(content) if content else None
 
-    def kafka_config(self, group: str | None = None, *, tls: bool = False, **more: object) -> dict[str, Any]:
-        """Settings for Kafka clients by the names of librdkafka; `more` are further ones, `_` for `.`."""
-        config: dict[str, Any] = {
-            "bootstrap.servers": self.kafkas if tls else self.kafka,
-            "security.protocol": "SASL_SSL" if tls else "SASL_PLAINTEXT",
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": "$ConnectionString",
-            "sasl.password": str(self.connection_string),
-        }
-        if tls:
-            config["ssl.ca.location"] = self.ca_file
-        if group is not None:
-            config |= {"group.id": group, "auto.offset.reset": "earliest"}
-        return config | {name.replace("_", "."): value for name, value in more.items()}
-
     def _await_ready(self, process: BoundChild | ForkedProcess) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._ready_file.exists():
@@ -304,115 +404,33 @@ class Node:
         self._ready = read_ready(self._ready_file.read_bytes())
         self._ports.remember(self._ready)
 
-    # --- addresses ------------------------------------------------------------------------------------------------
 
-    @property
-    def ready(self) -> Ready:
-        """Everything that the ready file holds."""
-        if self._ready is None:
-            raise NodeFailed("the node was not started", self.logs())
-        return self._ready
-
-    @property
-    def pid(self) -> int:
-        """Process id of the node."""
-        return self.ready.pid
-
-    @property
-    def data(self) -> Path:
-        """The data folder."""
-        return self._data
-
-    @property
-    def namespace(self) -> str:
-        """Name of the namespace."""
-        return self.ready.namespace
-
-    @property
-    def connection_string(self) -> ConnectionStringText:
-        """For clients that use TLS; they must trust `ca_file`. `connection_string(hub)` names a hub, too."""
-        return ConnectionStringText(self.ready.connection_string)
-
-    @property
-    def emulator_connection_string(self) -> ConnectionStringText:
-        """For AMQP clients without TLS. `emulator_connection_string(hub)` names a hub, too."""
-        return ConnectionStringText(self.ready.emulator_connection_string)
-
-    @property
-    def admin_token(self) -> str:
-        """The administrator's token."""
-        return self.ready.admin_token
-
-    @property
-    def ca_file(self) -> str:
-        """The certificate to trust."""
-        return self._address("ca_file")
-
-    @property
-    def identity(self) -> ReadyIdentity:
-        """The node's own OAuth issuer, with the setting `local_identity`."""
-        if self.ready.identity is None:
-            raise NodeFailed("the node has no local issuer: set local_identity", "")
-        return self.ready.identity
-
-    @property
-    def amqp(self) -> str:
-        """`host:port` of AMQP without TLS."""
-        return self._address("amqp")
-
-    @property
-    def amqps(self) -> str:
-        """`host:port` of AMQP over TLS."""
-        return self._address("amqps")
-
-    @property
-    def kafka(self) -> str:
-        """`host:port` of Kafka with SASL_PLAINTEXT."""
-        return self._address("kafka")
-
-    @property
-    def kafkas(self) -> str:
-        """`host:port` of Kafka with SASL_SSL."""
-        return self._address("kafkas")
-
-    @property
-    def http(self) -> str:
-        """URL of HTTP."""
-        return self._address("http")
-
-    @property
-    def https(self) -> str:
-        """URL of HTTPS."""
-        return self._address("https")
-
-    @property
-    def blob_connection_string(self) -> str:
-        """Connection string of the storage account for checkpoints and leases."""
-        return self._address("blob_connection_string")
-
-    def _address(self, name: str) -> str:
-        place: str | None = getattr(self.ready, name)
-        if place is None:
-            raise NodeFailed(f"the node does not serve {name}", "")
-        return place
-
-
-class AsyncNode:
+class AsyncNode(_Addresses):
     """A node for tests that run in an event loop: methods that block in `Node` are coroutines here.
 
         async with AsyncNode(Node(hubs=["orders"])) as node:
             await publish(node.emulator_connection_string("orders"))
             assert len(await node.events("orders")) == 1
 
-    All other members are those of `Node`: addresses, connection strings, `kafka_config`.
+    All other members are those of `Node`: addresses, connection strings, `kafka_config`, `data`, `logs`.
     """
 
     def __init__(self, node: Node) -> None:
         self.node = node
 
-    def __getattr__(self, name: str) -> Any:
-        """Addresses, connection strings and everything else that does not wait."""
-        return getattr(self.node, name)
+    @property
+    def ready(self) -> Ready:
+        """Everything that the ready file holds."""
+        return self.node.ready
+
+    @property
+    def data(self) -> Path:
+        """The data folder."""
+        return self.node.data
+
+    def logs(self) -> str:
+        """What the node has written so far, over all its starts."""
+        return self.node.logs()
 
     async def __aenter__(self) -> Self:
         """Start the node, unless it has been started."""
@@ -421,6 +439,26 @@ class AsyncNode:
 
     async def __aexit__(self, *_: object) -> None:
         """Stop the node and remove its folder."""
+        await self.close()
+
+    async def start(self) -> None:
+        """Start the node and wait until every port accepts connections."""
+        await asyncio.to_thread(self.node.start)
+
+    async def stop(self) -> None:
+        """Stop the node gracefully; NodeFailed when it does not end, or not with exit code 0."""
+        await asyncio.to_thread(self.node.stop)
+
+    async def kill(self) -> None:
+        """End the node at once, as a crash would (SIGKILL)."""
+        await asyncio.to_thread(self.node.kill)
+
+    async def restart(self) -> None:
+        """Start again on the same data and the same ports, after a graceful stop if the node still runs."""
+        await asyncio.to_thread(self.node.restart)
+
+    async def close(self) -> None:
+        """Stop the node if it runs, and remove its files, except a data folder that was given."""
         await asyncio.to_thread(self.node.close)
 
     async def events(self, hub: str) -> list[StoredEvent]:
