@@ -170,6 +170,28 @@ def test_fixture_returns_a_node_with_the_requested_hubs(tmp_path: Path) -> None:
     assert "1 passed" in run.stdout, run.stdout + run.stderr
 
 
+def test_report_of_a_failed_test_shows_what_the_node_has_logged_meanwhile(tmp_path: Path) -> None:
+    """The log has the reason of each refusal, which clients often do not show; lines of other tests would mislead."""
+    (tmp_path / "test_theirs.py").write_text(
+        "import pytest\nfrom hubmere.testing import NodeFailed\n\n"
+        "def test_first(hubmere_node):\n    with pytest.raises(NodeFailed):\n        hubmere_node.events('earlier')\n\n"
+        "def test_second(hubmere_node):\n    hubmere_node.events('missing')\n\n"
+        "def test_third():\n    assert not 'without a node'\n",
+        encoding="utf-8",
+    )
+
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", str(tmp_path)],
+        cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+
+    assert "2 failed, 1 passed" in run.stdout, run.stdout + run.stderr
+    assert run.stdout.count("Hubmere node log") == 1
+    logged = run.stdout.partition("Hubmere node log")[2].partition("_ test_third _")[0]
+    assert "hubmere/missing" in logged
+    assert "earlier" not in logged
+
+
 def test_ready_file_of_a_node_is_json_with_its_pid() -> None:
     """The same content that `Node` shows as attributes."""
     with Node(settings={"memory": True}) as node:
