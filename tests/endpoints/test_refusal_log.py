@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from hubmere.endpoints.refusal_log import LINES_PER_INTERVAL, MAX_KEYS, RefusalLog
+from hubmere.endpoints.refusal_log import CLOSED, LINES_PER_INTERVAL, MAX_KEYS, RefusalLog
 from hubmere.model.errors import InvalidSignature, MissingToken, Refusal
 from log_records import records_of
 
@@ -67,3 +67,27 @@ def test_names_from_clients_are_one_line_of_limited_length(lines: pytest.LogCapt
     assert "\n" not in records_of(lines, "hubmere.test")[0].getMessage()
     assert len(records_of(lines, "hubmere.test")[0].getMessage()) < 600
     assert len(refusals._counts) <= MAX_KEYS
+
+
+def test_lines_about_connections_of_one_client_are_limited_too(
+    lines: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client with a wrong key connects again at once, twenty times a second."""
+    now = [100.0]
+    monkeypatch.setattr("hubmere.endpoints.refusal_log.time.monotonic", lambda: now[0])
+    refusals = RefusalLog()
+
+    for number in range(50):
+        refusals.write_connection(log, CLOSED, "10.0.0.1", f"wrong key {number}")
+    refusals.write_connection(log, CLOSED, "10.0.0.2", "100% wrong")
+    now[0] += 10
+    refusals.write_connection(log, CLOSED, "10.0.0.1", "again")
+
+    written = [record.getMessage() for record in lines.records]
+    assert len(written) == LINES_PER_INTERVAL + 2
+    assert written[0] == "a connection from 10.0.0.1 is closed: wrong key 0"
+    assert written[-2:] == [
+        "a connection from 10.0.0.2 is closed: 100% wrong",
+        f"a connection from 10.0.0.1 is closed: again ({50 - LINES_PER_INTERVAL} more like this were not logged)",
+    ]
+    assert {getattr(record, "peer", "") for record in lines.records} == {"10.0.0.1", "10.0.0.2"}

@@ -13,6 +13,7 @@ from hubmere.endpoints.kafka.admin.served_versions import advertised_versions
 from hubmere.endpoints.kafka.endpoint import HANDLERS
 from hubmere.endpoints.kafka.sasl import read_plain
 from hubmere.endpoints.kafka.session import SIGN_IN_REQUEST_BYTES
+from hubmere.endpoints.refusal_log import LINES_PER_INTERVAL, RefusalLog
 from hubmere.model.addresses import AdvertisedListener
 from hubmere.model.errors import MalformedToken
 from hubmere.model.names import ROOT_RULE
@@ -330,3 +331,39 @@ def test_tls_port_is_advertised_over_tls(tls_contexts: tuple[ssl.SSLContext, ssl
 
     assert found.brokers[0].port == node.port
     assert found.topics[0].name == "orders"
+
+
+# --- the log ---------------------------------------------------------------------------------------------------------
+
+
+def test_failed_sign_ins_of_a_client_are_a_few_lines_each_with_its_reason(
+    node: KafkaNode, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka connects again twenty times a second, and would fill the disk."""
+    monkeypatch.setattr("hubmere.endpoints.kafka.client.REFUSALS", RefusalLog())
+    caplog.set_level("INFO", logger="hubmere.kafka")
+
+    for _ in range(2 * LINES_PER_INTERVAL):
+        with RawClient(node, node.connection_string(key="AAAA")) as client:
+            client.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+            client.call(SaslAuthenticateRequest(auth_bytes=client.plain_token()), 2)
+            assert client.is_closed_by_peer()
+
+    closed = [record for record in caplog.records if " is closed: " in record.getMessage()]
+    assert len(closed) == LINES_PER_INTERVAL
+    assert "failed to authenticate: InvalidSignature" in closed[0].getMessage()
+
+
+def test_client_without_authentication_is_logged_with_the_setting_that_it_lacks(
+    node: KafkaNode, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka's default is PLAINTEXT, and clients only report a closed connection."""
+    monkeypatch.setattr("hubmere.endpoints.kafka.client.REFUSALS", RefusalLog())
+    caplog.set_level("INFO", logger="hubmere.kafka")
+
+    with RawClient(node) as client:
+        client.send(MetadataRequest(topics=None), 12)
+        assert client.is_closed_by_peer()
+
+    [line] = [record.getMessage() for record in caplog.records if " is closed: " in record.getMessage()]
+    assert line.endswith("Metadata before sign-in; set security.protocol to SASL_PLAINTEXT or SASL_SSL")

@@ -76,7 +76,10 @@ class ClaimsNode:
         self._logged += 1
         properties = request.application_properties or {}
         rule, audience = _rule_in(request), display_text(properties.get("name", ""))
-        log.info("a token of rule '%s' for '%s' from %s is refused: %s", rule, audience, self._caller.address, refusal)
+        peer = self._caller.address
+        log.info(
+            "a token of rule '%s' for '%s' from %s is refused: %s", rule, audience, peer, refusal, extra={"peer": peer}
+        )
 
     def _description(self, refusal: Refusal) -> str:
         """The text of the service; it has two spaces before the tracking part of an unknown hub."""

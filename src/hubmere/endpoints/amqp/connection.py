@@ -30,7 +30,7 @@ from hubmere.endpoints.amqp.links.waiting_attach import WaitingAttach
 from hubmere.endpoints.amqp.peer import entity_of, software_of
 from hubmere.endpoints.amqp.proof import MAX_UNPROVEN, Proof
 from hubmere.endpoints.memory import UNCOUNTED_BYTES
-from hubmere.endpoints.refusal_log import REFUSALS
+from hubmere.endpoints.refusal_log import CLOSED, REFUSALS
 from hubmere.endpoints.stream import SCRATCH, Timer, Wire
 from hubmere.model.clock import Clock
 from hubmere.model.errors import AddressNotAllowed, NotSupported, Refusal, ShuttingDown
@@ -332,7 +332,7 @@ class AmqpConnection:
         try:
             self._principal = self._authenticate(offer)
         except Refusal as refusal:
-            log.info("sign-in from %s is refused: %s", self.wire.peer, refusal)
+            REFUSALS.write_connection(log, "sign-in from %s is refused: %s", self.wire.peer, refusal)
             self.engine.refuse_credentials()
         else:
             self._handle(self.engine.accept_credentials(self.clock.monotonic()))
@@ -423,11 +423,11 @@ class AmqpConnection:
                 handler.on_flow()
 
     def _on_failed(self, signal: ConnectionFailed) -> None:
-        log.info("a connection from %s is closed: %s", self.wire.peer, signal.violation)
+        REFUSALS.write_connection(log, CLOSED, self.wire.peer, signal.violation)
 
     def _on_memory_refused(self, why: str) -> None:
         """Close the connection with the reason, unless its peer does not read."""
-        log.info("a connection from %s is closed: %s", self.wire.peer, why)
+        REFUSALS.write_connection(log, CLOSED, self.wire.peer, why)
         if self.engine.phase is not Phase.OPENED or self.wire.unsent_bytes > UNCOUNTED_BYTES:
             self.wire.abort()
             return

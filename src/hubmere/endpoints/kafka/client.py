@@ -7,7 +7,7 @@ import logging
 
 from hubmere.broker import Actor, Caller, Coordinator, NamespaceView, Principal
 from hubmere.endpoints.kafka.shared import Shared
-from hubmere.endpoints.refusal_log import REFUSALS
+from hubmere.endpoints.refusal_log import CLOSED, REFUSALS
 from hubmere.endpoints.stream import Wire
 from hubmere.model.errors import Refusal
 
@@ -84,3 +84,8 @@ class SessionClient:
     def actor(self) -> Actor:
         """Who changes entities, for the audit log; Kafka responses cannot carry a tracking id."""
         return Actor(name=f"kafka:{self.principal.rule}", now_ms=self.now_ms, now=self.now, peer=self.wire.peer)
+
+
+def log_closed(peer: str, why: str) -> None:
+    """Log that the node closes a client's connection, unless this client's were closed too often."""
+    REFUSALS.write_connection(log, CLOSED, peer, why)

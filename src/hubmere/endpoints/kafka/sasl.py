@@ -20,7 +20,7 @@ from hubmere.broker import (
     Principal,
     SharedKey,
 )
-from hubmere.endpoints.kafka.session import KafkaSession, log
+from hubmere.endpoints.kafka.session import KafkaSession
 from hubmere.model.errors import InvalidArgument, MalformedToken, Refusal
 from hubmere.model.names import fold
 from hubmere.model.security.connection_string import ConnectionString
@@ -101,11 +101,10 @@ def _accept(session: KafkaSession, request: Request, caller: Caller, host: str) 
 
 
 def _refuse(session: KafkaSession, request: Request, code: ErrorCode, why: str) -> None:
-    log.info("authentication from %s failed: %s", session.wire.peer, why)
     # The response to a bare token cannot carry an error: the client sees the closed connection.
     if request.version != BARE_TOKEN_VERSION:
         session.respond(request, SaslAuthenticateResponse(error_code=code, error_message=why))
-    session.disconnect("it failed to authenticate")
+    session.disconnect(f"it failed to authenticate: {why}")
 
 
 def _sign_in(session: KafkaSession, mechanism: str, token: bytes) -> tuple[Caller, str]:

@@ -6,14 +6,13 @@ of commits. Kafka has no closing frame, so a client that breaks the protocol is 
 responses to its earlier requests.
 """
 
-import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from hubmere.broker import Caller, ConnectionView, Judge, Principal, Waiting
-from hubmere.endpoints.kafka.client import SessionClient
+from hubmere.endpoints.kafka.client import SessionClient, log_closed
 from hubmere.endpoints.kafka.pressure import MAX_GATHERED_IN_FLIGHT, MAX_UNSENT_BYTES, BackPressure
 from hubmere.endpoints.kafka.produce.gathered import gather
 from hubmere.endpoints.kafka.shared import Shared
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from hubmere.endpoints.kafka.fetch.sessions import FetchSession
     from hubmere.endpoints.kafka.fetch.state import CachedPartition, SessionlessFetch
 
-log = logging.getLogger("hubmere.kafka")
 
 # Before sign-in a client sends names, versions and one credential.
 SIGN_IN_REQUEST_BYTES = 64 * 1024
@@ -215,7 +213,7 @@ class KafkaSession(SessionClient):
         handler = self._handlers.get(key)
         self.can_wait = key in _PATIENT
         if handler is None:
-            self.disconnect(f"{request!r} before sign-in")
+            self.disconnect(f"{request.api.name} before sign-in; set security.protocol to SASL_PLAINTEXT or SASL_SSL")
         else:
             handler(self, request)
 
@@ -265,7 +263,7 @@ class KafkaSession(SessionClient):
     def disconnect(self, why: str) -> None:
         """Close the connection after the responses that are ready; Kafka cannot carry a reason."""
         if not self.is_closing:
-            log.info("a connection from %s is closed: %s", self.wire.peer, why)
+            log_closed(self.wire.peer, why)
             self.is_closing = True
             self._flush()
             self.writer.write_all()
@@ -429,7 +427,7 @@ class KafkaSession(SessionClient):
 
     def refuse_memory(self, why: str) -> None:
         """Close the connection at once; Kafka cannot carry a reason."""
-        log.info("a connection from %s is closed: %s", self.wire.peer, why)
+        log_closed(self.wire.peer, why)
         self.is_closing = True
         self.writer.discard()
         self.engine.discard_partial_frame()

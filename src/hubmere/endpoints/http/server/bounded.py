@@ -31,6 +31,7 @@ from hubmere.endpoints.http.errors import (
     xml_error,
 )
 from hubmere.endpoints.http.server.framing import check_encoding, check_host, is_readable_handshake, resolve_target
+from hubmere.endpoints.refusal_log import REFUSALS
 from hubmere.model.clock import SystemClock
 from hubmere.model.errors import Refusal
 
@@ -375,7 +376,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]  # uvicorn ships
     def _encode_refusal(self, refusal: Refusal) -> bytes:
         tracking = Tracking.begin("gateway", SystemClock().now_ms())
         peer = self.client[0] if self.client else ""
-        log.info("refused a request: %s TrackingId:%s", refusal.text(), tracking.id, extra={"peer": peer})
+        REFUSALS.write_connection(log, "refused a request from %s: %s TrackingId:%s", peer, refusal.text(), tracking.id)
         response = xml_error(refusal, tracking)
         status = row_of(type(refusal)).status
         return b"".join(
