@@ -66,6 +66,54 @@ def test_bad_settings_are_lines_on_standard_error_and_exit_code_2(tmp_path: Path
 
 
 @pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (("--amqp-port", "many"), Exit.USAGE, "bad setting amqp_port"),
+        (("--data", __file__), Exit.FAILED, f"cannot use {__file__}"),
+        (("--data", __file__, "--log-level", "debug"), Exit.FAILED, "the process ends with an error"),
+    ],
+)
+def test_failed_start_of_a_node_that_logs_json_is_json(arguments: tuple[str, ...], code: Exit, text: str) -> None:
+    """Collectors of logs parse every line; a container has only its log to say why it ended."""
+    run = hubmere("up", *arguments, HUBMERE_LOG_FORMAT="json")
+
+    lines = [json.loads(line) for line in run.stderr.splitlines()]
+    assert run.returncode == code
+    assert lines[0]["level"] == "error"
+    assert lines[0]["message"].startswith(text)
+    assert ("exception" in lines[0]) == ("debug" in arguments)
+
+
+def test_what_python_prints_is_json_too() -> None:
+    """Warnings, and errors of threads and of finalizers, reach standard error without the log."""
+    program = """
+import threading, warnings
+from hubmere.node.runtime.logging import configure_logging
+
+class Ends:
+    def __del__(self):
+        raise ValueError("in a finalizer")
+
+configure_logging("json", "info")
+warnings.warn("a warning")
+thread = threading.Thread(target=lambda: 1 / 0, name="worker")
+thread.start()
+thread.join()
+Ends()
+raise OSError("at the top")
+"""
+
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=100)
+
+    lines = [json.loads(line) for line in run.stderr.splitlines()]
+    assert "a warning" in lines[0]["message"]
+    assert lines[1]["message"] == "the thread worker ended with an error"
+    assert [line["exception"].splitlines()[-1] for line in lines[1:]] == [
+        "ZeroDivisionError: division by zero", "ValueError: in a finalizer", "OSError: at the top",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
     "arguments", [("up", "--speed", "9"), ("fly",), ("sas",), ("sas", "--rule", "r", "--key", "k")]
 )
 def test_wrong_usage_ends_with_exit_code_2(arguments: tuple[str, ...]) -> None:

@@ -1,9 +1,10 @@
 """How a command ends: the exit codes that scripts may rely on, and the code and text of every failure.
 
-A failure prints one or two lines on standard error; only `--log-level debug` prints a traceback. Import-light, because
-every start passes through here.
+A failure prints one or two lines on standard error, or logs them if the log of a node is JSON; only `--log-level debug`
+prints a traceback. Import-light, because every start passes through here.
 """
 
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -74,10 +75,29 @@ def end_with_code(command: Callable[[], object]) -> NoReturn:
 
 
 def fail(code: Exit, *lines: str) -> NoReturn:
-    """Print the reason on standard error, and end the process."""
+    """Print the reason on standard error, and end the process; a node whose log is JSON logs it."""
+    is_logged = _is_logging_json()
     for line in lines:
-        print(f"hubmere: {line}", file=sys.stderr)  # noqa: T201 - the last words of a command
+        if is_logged:
+            logging.getLogger("hubmere").error("%s", line)
+        else:
+            print(f"hubmere: {line}", file=sys.stderr)  # noqa: T201 - the last words of a command
     sys.exit(code)
+
+
+def _is_logging_json() -> bool:
+    """Whether this process is a node that logs JSON; before the settings are known, by flag and environment."""
+    if sys.argv[1:2] != ["up"]:
+        return False
+    from hubmere.node.runtime.logging import configure_logging, is_logging_json
+
+    command = " ".join(sys.argv).replace("=", " ")
+    is_wanted = "--log-format json" in command or (
+        os.environ.get("HUBMERE_LOG_FORMAT") == "json" and "--log-format" not in command
+    )
+    if is_wanted and not is_logging_json():
+        configure_logging("json", "error")
+    return is_logging_json()
 
 
 def _fail_with(error: Exception) -> NoReturn:
