@@ -5,12 +5,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
+from hubmere.endpoints.kafka.context import Handler
 from hubmere.endpoints.kafka.forward.consumer_groups import HANDLERS as NEWER_GROUPS
 from hubmere.endpoints.kafka.forward.forwarded import ForwardedRequest, forwarded_handler
 from hubmere.endpoints.kafka.forward.handlers import HANDLERS
 from hubmere.endpoints.kafka.forward.port import CoordinationFailed
 from hubmere.endpoints.kafka.session import KafkaSession
-from hubmere.endpoints.kafka.shared import Handler
 from hubmere.model.errors import HubNotFound
 from hubmere.wire.kafka.connection import Request
 from hubmere.wire.kafka.errors import ErrorCode
@@ -81,7 +81,7 @@ class Session:
     """As much of a connection as forwarded requests need."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.shared = SimpleNamespace(coordination=cluster, start_task=self._start)
+        self.context = SimpleNamespace(coordination=cluster, start_task=self._start)
         self.caller = SimpleNamespace(namespace_key="ns", readable=self._readable, covers=lambda *_: True)
         self.namespace = SimpleNamespace(hubs=lambda: [SimpleNamespace(uid=name, name=name) for name in HUBS])
         self.principal = SimpleNamespace(rights=SimpleNamespace(allows=lambda _: True))

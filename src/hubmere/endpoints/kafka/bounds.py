@@ -8,8 +8,8 @@ error that fits every request. Requests that name topics, groups or resources ge
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from hubmere.endpoints.kafka.context import Handler
 from hubmere.endpoints.kafka.session import KafkaSession
-from hubmere.endpoints.kafka.shared import Handler
 from hubmere.endpoints.kafka.slices import MAX_ENTRIES
 from hubmere.wire.kafka.connection import Request
 from hubmere.wire.kafka.messages.admin import (

@@ -6,7 +6,7 @@ The part of a session that handlers query; `session` has the part that reads, wr
 import logging
 
 from hubmere.broker import Actor, Caller, Coordinator, NamespaceView, Principal
-from hubmere.endpoints.kafka.shared import Shared
+from hubmere.endpoints.kafka.context import KafkaContext
 from hubmere.endpoints.refusal_log import CLOSED, REFUSALS
 from hubmere.endpoints.stream import Wire
 from hubmere.model.errors import Refusal
@@ -17,13 +17,13 @@ log = logging.getLogger("hubmere.kafka")
 class SessionClient:
     """What a session knows of its client. Thread rule: the loop's thread only."""
 
-    __slots__ = ("_caller", "_wire", "host", "is_secure", "now", "now_ms", "shared")
+    __slots__ = ("_caller", "_wire", "context", "host", "is_secure", "now", "now_ms")
 
-    def __init__(self, shared: Shared, *, is_secure: bool) -> None:
-        self.shared = shared
+    def __init__(self, context: KafkaContext, *, is_secure: bool) -> None:
+        self.context = context
         self.is_secure = is_secure
         # The name under which the client finds the node.
-        self.host = shared.addresses.host
+        self.host = context.addresses.host
         # The time of the current turn: monotonic seconds, and milliseconds of the wall clock.
         self.now = 0.0
         self.now_ms = 0
@@ -65,7 +65,7 @@ class SessionClient:
     @property
     def port(self) -> int:
         """The port that is advertised together with `host`."""
-        return self.shared.addresses.port_of(self.listener, self.host) or 0
+        return self.context.addresses.port_of(self.listener, self.host) or 0
 
     @property
     def listener(self) -> str:

@@ -15,6 +15,7 @@ from hubmere.endpoints.kafka.admin import config_requests, inspection, metadata
 from hubmere.endpoints.kafka.admin import topics as admin
 from hubmere.endpoints.kafka.admin.served_versions import served_versions
 from hubmere.endpoints.kafka.bounds import with_bounds
+from hubmere.endpoints.kafka.context import Handler, KafkaContext
 from hubmere.endpoints.kafka.fetch import fetch
 from hubmere.endpoints.kafka.fetch.deadlines import SharedDeadlines
 from hubmere.endpoints.kafka.fetch.wake_ups import WakeUps
@@ -27,7 +28,6 @@ from hubmere.endpoints.kafka.monitoring import connection_view
 from hubmere.endpoints.kafka.produce import produce
 from hubmere.endpoints.kafka.produce.gathered import build_run_coalescer
 from hubmere.endpoints.kafka.session import KafkaSession
-from hubmere.endpoints.kafka.shared import Handler, Shared
 from hubmere.endpoints.kafka.slices import Slices
 from hubmere.endpoints.memory import MemoryBudget
 from hubmere.endpoints.stream import Timer
@@ -109,7 +109,7 @@ class KafkaEndpoint:
         # The deadline is stored here because uvloop's handle of a call that is already due has no `when()`.
         self._timer: Timer | None = None
         self._timer_deadline = 0.0
-        self._shared = Shared(
+        self._context = KafkaContext(
             broker=broker,
             clock=clock,
             addresses=addresses,
@@ -137,7 +137,7 @@ class KafkaEndpoint:
 
     def session(self, *, is_secure: bool) -> KafkaSession:
         """A session for a new connection."""
-        return KafkaSession(self._shared, is_secure=is_secure)
+        return KafkaSession(self._context, is_secure=is_secure)
 
     def close(self) -> None:
         """Stop the timer; the coordinators' state is in the catalog."""

@@ -10,11 +10,11 @@ from functools import partial
 from typing import Final
 
 from hubmere.broker import PartitionView, leader_epoch_refusal
+from hubmere.endpoints.kafka.context import Handler
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.fetch.fetch import READ_COMMITTED, reads_log_alone
 from hubmere.endpoints.kafka.gather import duplicates_of
 from hubmere.endpoints.kafka.session import KafkaSession
-from hubmere.endpoints.kafka.shared import Handler
 from hubmere.endpoints.kafka.slices import (
     Steps,
     Wait,

@@ -114,7 +114,7 @@ def _sign_in(session: KafkaSession, mechanism: str, token: bytes) -> tuple[Calle
         caller = session.caller
         caller.reauthenticate(host, credential, session.now_s)
     else:
-        caller = session.shared.broker.sign_in(
+        caller = session.context.broker.sign_in(
             host, credential, address=session.wire.peer, now_s=session.now_s, is_kafka=True
         )
         caller.open_connection()
@@ -162,7 +162,7 @@ def _advertised_host(session: KafkaSession, host: str | None, namespace: str) ->
     If the listener advertises a name, `localhost` and addresses that the client used are ignored: behind a port mapping
     they may mean another machine.
     """
-    addresses, listener = session.shared.addresses, session.listener
+    addresses, listener = session.context.addresses, session.listener
     is_explicit = addresses.advertised_of(listener) is not None
     if host is not None and (fold(host) in map(fold, addresses.hostnames) or (not is_explicit and _is_local(host))):
         return host

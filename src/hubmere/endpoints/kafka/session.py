@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hubmere.broker import Caller, ConnectionView, Judge, Principal, Waiting
 from hubmere.endpoints.kafka.client import SessionClient, log_closed
+from hubmere.endpoints.kafka.context import KafkaContext
 from hubmere.endpoints.kafka.pressure import MAX_GATHERED_IN_FLIGHT, MAX_UNSENT_BYTES, BackPressure
 from hubmere.endpoints.kafka.produce.gathered import gather
-from hubmere.endpoints.kafka.shared import Shared
 from hubmere.endpoints.kafka.slices import LongRequest, WaitingSteps
 from hubmere.endpoints.kafka.writer import ResponseWriter
 from hubmere.endpoints.memory import UNCOUNTED_BYTES, Account
@@ -83,8 +83,8 @@ class KafkaSession(SessionClient):
         "software",
     )
 
-    def __init__(self, shared: Shared, *, is_secure: bool) -> None:
-        super().__init__(shared, is_secure=is_secure)
+    def __init__(self, context: KafkaContext, *, is_secure: bool) -> None:
+        super().__init__(context, is_secure=is_secure)
         # The SASL mechanism of the last handshake, until the client authenticates.
         self.mechanism: str | None = None
         # State of the fetch handler, by session id and for requests without a session.
@@ -106,7 +106,7 @@ class KafkaSession(SessionClient):
         self.pressure = BackPressure()
         self._engine: ServerConnection | None = None
         self._writer: ResponseWriter | None = None
-        self._handlers = shared.sign_in_handlers
+        self._handlers = context.sign_in_handlers
         self._last_read_at = 0.0
         self._timer: Timer | None = None
         # Requests that were read and are not handled yet.
@@ -121,7 +121,7 @@ class KafkaSession(SessionClient):
         self.has_gathered = False
         # Whether a long request waits for a log.
         self._is_waiting = False
-        self._account: Account = shared.memory.account(self)
+        self._account: Account = context.memory.account(self)
 
     # --- called by the stream ---
 
@@ -129,11 +129,11 @@ class KafkaSession(SessionClient):
         """Give the client some time to authenticate."""
         self._wire = wire
         self._writer = ResponseWriter(wire, is_secure=self.is_secure)
-        self._engine = ServerConnection(served=self.shared.served, max_request_bytes=SIGN_IN_REQUEST_BYTES)
+        self._engine = ServerConnection(served=self.context.served, max_request_bytes=SIGN_IN_REQUEST_BYTES)
         self._engine.admit_frames(self._account.admits)
-        self._last_read_at = self.shared.clock.monotonic()
-        self._timer = wire.call_at(self._last_read_at + self.shared.handshake_timeout_s, self._check_idle)
-        self.shared.broker.connections.add(self, self.shared.clock.now_ms())
+        self._last_read_at = self.context.clock.monotonic()
+        self._timer = wire.call_at(self._last_read_at + self.context.handshake_timeout_s, self._check_idle)
+        self.context.broker.connections.add(self, self.context.clock.now_ms())
 
     def get_buffer(self) -> memoryview:
         """Buffer for the next read: the frame itself for the rest of a large request."""
@@ -162,10 +162,10 @@ class KafkaSession(SessionClient):
     def _receive(self, read: Callable[[T], list[Request]], argument: T) -> None:
         if self.is_closing:
             return
-        clock = self.shared.clock
+        clock = self.context.clock
         if self.has_gathered:
             # Requests of one connection keep their order.
-            self.shared.run_coalescer.flush(clock.monotonic(), clock.now_ms())
+            self.context.run_coalescer.flush(clock.monotonic(), clock.now_ms())
         self.start_turn(clock.monotonic(), clock.now_ms())
         try:
             self._queue += read(argument)
@@ -226,7 +226,7 @@ class KafkaSession(SessionClient):
     def on_lost(self) -> None:
         """Free everything that the connection holds."""
         self.is_lost = self.is_closing = True
-        self.shared.broker.connections.remove(self)
+        self.context.broker.connections.remove(self)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -254,7 +254,7 @@ class KafkaSession(SessionClient):
 
     def view(self, number: int, opened_ms: int) -> ConnectionView:
         """Snapshot of the connection."""
-        return self.shared.connection_view(self, number, opened_ms)
+        return self.context.connection_view(self, number, opened_ms)
 
     def callers(self) -> Iterable[Principal]:
         """The authenticated principal."""
@@ -274,7 +274,7 @@ class KafkaSession(SessionClient):
         if self._caller is None or self.is_closing:
             return
         try:
-            self._caller.review_connection(judge, self.shared.clock.now_ms() / 1000)
+            self._caller.review_connection(judge, self.context.clock.now_ms() / 1000)
         except Refusal as refusal:
             self.disconnect(f"its credential is revoked: {refusal}")
 
@@ -295,7 +295,7 @@ class KafkaSession(SessionClient):
     @property
     def idle_s(self) -> float:
         """Seconds since the last read."""
-        return max(self.shared.clock.monotonic() - self._last_read_at, 0.0)
+        return max(self.context.clock.monotonic() - self._last_read_at, 0.0)
 
     def respond(self, request: Request, body: object) -> None:
         """Queue a response; it is written at the end of this turn."""
@@ -342,7 +342,7 @@ class KafkaSession(SessionClient):
         if self._is_in_turn:
             work()
             return
-        self.now = self.shared.clock.monotonic()
+        self.now = self.context.clock.monotonic()
         self._is_in_turn = True
         work()
         self._is_in_turn = False
@@ -372,7 +372,7 @@ class KafkaSession(SessionClient):
     def on_signed_in(self, caller: Caller, host: str) -> None:
         """Serve all requests from now on; `host` is the name under which the client finds the node."""
         self._caller, self.host = caller, host
-        self._handlers = self.shared.handlers
+        self._handlers = self.context.handlers
         self.engine.expects_bare_tokens = False
         self.engine.can_receive_runs = True
         self.wire.trust_peer()
@@ -401,14 +401,14 @@ class KafkaSession(SessionClient):
         self._resume_reading()
 
     def _is_over_limits(self) -> bool:
-        return self.pressure.is_over(self.engine, self.writer, self.wire, self.shared.clock)
+        return self.pressure.is_over(self.engine, self.writer, self.wire, self.context.clock)
 
     def _resume_reading(self) -> None:
         if not self._is_paused or self._is_in_turn or self.is_closing or self._is_over_limits():
             return
         self._is_paused = self.pressure.is_check_due = False
         if self._queue:
-            self.start_turn(self.shared.clock.monotonic(), self.shared.clock.now_ms())
+            self.start_turn(self.context.clock.monotonic(), self.context.clock.now_ms())
             self._handle_queue()
         if not self._is_paused:
             self.wire.resume_reading()
@@ -487,9 +487,9 @@ class KafkaSession(SessionClient):
             self.disconnect("its credential has expired")
 
     def _check_idle(self) -> None:
-        shared = self.shared
-        limit_s = shared.idle_timeout_s if self.is_signed_in else 0.0
-        now = shared.clock.monotonic()
+        context = self.context
+        limit_s = context.idle_timeout_s if self.is_signed_in else 0.0
+        now = context.clock.monotonic()
         if self.engine.in_flight and self.is_signed_in:
             self._last_read_at = now
         if now >= self._last_read_at + limit_s:

@@ -181,7 +181,7 @@ class LongRequest:
 
     def _continue(self, progress: bool | Wait) -> None:
         """Join the queue of long requests again, now or when a log is open."""
-        slices, wait = self.session.shared.slices, progress
+        slices, wait = self.session.context.slices, progress
         if not isinstance(wait, Wait):
             slices.add(self)
             return
@@ -200,7 +200,7 @@ class LongRequest:
 
         def on_done() -> None:
             session.end_wait(waiting)
-            session.shared.slices.add(self)
+            session.context.slices.add(self)
 
         waiting = wait.opening.wait(on_done, now, max_wait_s=left_s)
         session.begin_wait(waiting)

@@ -10,10 +10,10 @@ from itertools import repeat
 from typing import Final
 
 from hubmere.broker import Commit, PartitionView, PendingOffset, Phase, Transaction, refusals
+from hubmere.endpoints.kafka.context import Handler
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.groups.access import require_group
 from hubmere.endpoints.kafka.session import KafkaSession
-from hubmere.endpoints.kafka.shared import Handler
 from hubmere.endpoints.kafka.slices import Steps, WaitingSteps, in_slices, until_open
 from hubmere.model.entity import Rights
 from hubmere.model.errors import ClaimMissing, Refusal
@@ -98,7 +98,7 @@ def init_producer_id(session: KafkaSession, request: Request) -> None:
         session.respond(request, InitProducerIdResponse(error_code=code))
     elif body.transactional_id is None:
         # A producer that asks again after an error gets a new id too: its old sequence numbers stay with the old id.
-        take = session.shared.broker.coordinators.producer_ids.take
+        take = session.context.broker.coordinators.producer_ids.take
         take(lambda number, refusal: reply((number, 0) if refusal is None else refusal))
     else:
         expected = (body.producer_id, body.producer_epoch) if has_id else None
@@ -108,7 +108,7 @@ def init_producer_id(session: KafkaSession, request: Request) -> None:
             )
         except Refusal as refusal:
             reply(refusal)
-        session.shared.watch_deadlines()
+        session.context.watch_deadlines()
 
 
 # --- partitions and offsets of a transaction -------------------------------------------------------------------------
@@ -148,7 +148,7 @@ def add_partitions_to_txn(session: KafkaSession, request: Request) -> WaitingSte
         )
     except Refusal as refusal:
         on_done(refusal)
-    session.shared.watch_deadlines()
+    session.context.watch_deadlines()
 
 
 def _enlist(
@@ -194,7 +194,7 @@ def add_offsets_to_txn(session: KafkaSession, request: Request) -> None:
         )
     except Refusal as refusal:
         on_done(refusal)
-    session.shared.watch_deadlines()
+    session.context.watch_deadlines()
 
 
 @in_slices
@@ -272,7 +272,7 @@ def end_txn(session: KafkaSession, request: Request) -> None:
     def on_done(refusal: Refusal | None) -> None:
         code = ErrorCode.NONE if refusal is None else _code(request, refusal)
         session.respond(request, EndTxnResponse(error_code=code))
-        session.shared.watch_deadlines()
+        session.context.watch_deadlines()
 
     producer = (body.producer_id, body.producer_epoch)
     try:

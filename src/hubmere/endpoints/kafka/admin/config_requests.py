@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 from hubmere.endpoints.kafka.admin import configs
 from hubmere.endpoints.kafka.admin.hub_facts import hub_facts
 from hubmere.endpoints.kafka.admin.topics import answer_refusal, config_defaults, error_of, update_hub
+from hubmere.endpoints.kafka.context import NODE_ID, Handler
 from hubmere.endpoints.kafka.gather import Gather, duplicates_of
 from hubmere.endpoints.kafka.session import KafkaSession
-from hubmere.endpoints.kafka.shared import NODE_ID, Handler
 from hubmere.endpoints.kafka.slices import MAX_NAMES, TOO_MANY_NAMES, Steps, encode_part, in_slices
 from hubmere.model.entity import Hub, Rights
 from hubmere.model.errors import NotSupported, Refusal
@@ -87,12 +87,12 @@ def _config_values(session: KafkaSession, resource: ConfigResource) -> list[conf
     if resource.resource_type == ResourceType.TOPIC:
         hub = session.caller.hub(resource.resource_name, _ANY, session.now_s)
         described = configs.topic_configs(hub.entity, config_defaults(session), names)
-        return described + hub_facts(session.shared.broker, hub, names)
+        return described + hub_facts(session.context.broker, hub, names)
     if resource.resource_type == ResourceType.BROKER and resource.resource_name in ("", str(NODE_ID)):
         return configs.broker_configs(
             limits,
-            auto_create=session.shared.auto_create_hubs,
-            partition_count=session.shared.broker.default_partition_count,
+            auto_create=session.context.auto_create_hubs,
+            partition_count=session.context.broker.default_partition_count,
             names=names,
         )
     raise NotSupported(f"Configuration of resource type {resource.resource_type} '{resource.resource_name}'")

@@ -12,9 +12,9 @@ from uuid import UUID
 from hubmere.broker import HubView
 from hubmere.endpoints.kafka.admin.metadata import visible_hubs
 from hubmere.endpoints.kafka.admin.operations import topic_operations
+from hubmere.endpoints.kafka.context import NODE_ID, Handler
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.session import KafkaSession
-from hubmere.endpoints.kafka.shared import NODE_ID, Handler
 from hubmere.endpoints.kafka.slices import Wait, WaitingSteps, in_slices, open_ahead, open_for_epochs, until_open
 from hubmere.model.entity import Rights
 from hubmere.model.errors import Refusal

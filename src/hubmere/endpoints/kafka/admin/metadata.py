@@ -17,11 +17,11 @@ from uuid import UUID
 from hubmere.broker import HubView, NamespaceView
 from hubmere.endpoints.kafka.admin.operations import cluster_operations, topic_operations
 from hubmere.endpoints.kafka.admin.served_versions import advertised_versions, finalized_features, supported_features
+from hubmere.endpoints.kafka.context import NODE_ID, Handler
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.fetch.fetch import reads_log_alone
 from hubmere.endpoints.kafka.gather import Gather
 from hubmere.endpoints.kafka.session import KafkaSession
-from hubmere.endpoints.kafka.shared import NODE_ID, Handler
 from hubmere.endpoints.kafka.slices import (
     MAX_NAMES,
     Wait,
@@ -191,7 +191,7 @@ def _describe_topic(
     try:
         hub = session.caller.hub(name, _ANY, session.now_s)
     except HubNotFound as refusal:
-        if body.allow_auto_topic_creation and session.shared.auto_create_hubs:
+        if body.allow_auto_topic_creation and session.context.auto_create_hubs:
             _create(session, request, name, put)
         else:
             put(encode_part(request, _error_topic(session, name, refusal)))
@@ -217,13 +217,13 @@ def _create(session: KafkaSession, request: Request, name: str, put: Put) -> Non
         put(encode_part(request, _topic(name, ErrorCode.INVALID_TOPIC_EXCEPTION)))
         return
     try:
-        session.shared.broker.manager.create_hub(namespace.name, hub_name(name), HubSpec(), session.actor(), on_done)
+        session.context.broker.manager.create_hub(namespace.name, hub_name(name), HubSpec(), session.actor(), on_done)
     except AlreadyExists:
         # Another request is creating it: clients ask again, as they do while Kafka elects a leader.
         part = encode_part(request, _topic(name, ErrorCode.LEADER_NOT_AVAILABLE))
-        session.shared.broker.audit.when_written(lambda: put(part))
+        session.context.broker.audit.when_written(lambda: put(part))
     except Refusal as refusal:
-        session.shared.broker.audit.when_written(partial(on_done, refusal))
+        session.context.broker.audit.when_written(partial(on_done, refusal))
 
 
 def _describe_created(session: KafkaSession, request: Request, name: str, put: Put) -> None:

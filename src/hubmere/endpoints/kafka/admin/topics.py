@@ -14,10 +14,10 @@ from uuid import UUID
 from hubmere.broker import HubView
 from hubmere.endpoints.kafka.admin import configs
 from hubmere.endpoints.kafka.admin.metadata import hubs_by_id
+from hubmere.endpoints.kafka.context import Handler
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.gather import Gather, duplicates_of
 from hubmere.endpoints.kafka.session import KafkaSession
-from hubmere.endpoints.kafka.shared import Handler
 from hubmere.endpoints.kafka.slices import Steps, Wait, WaitingSteps, in_slices, until_open
 from hubmere.model.entity import CleanupPolicy, Hub, Rights
 from hubmere.model.errors import (
@@ -85,7 +85,7 @@ def error_of(session: KafkaSession, what: str, name: str, refusal: Refusal | Non
 
 def config_defaults(session: KafkaSession) -> configs.Defaults:
     """The defaults for topics of the client's namespace."""
-    return configs.Defaults(limits=session.namespace.limits, segment_bytes=session.shared.broker.segment_bytes)
+    return configs.Defaults(limits=session.namespace.limits, segment_bytes=session.context.broker.segment_bytes)
 
 
 # --- CreateTopics ----------------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def _create(
     def on_done(refusal: Refusal | None) -> None:
         gather.put(index, _to_created_topic(session, topic.name, refusal, created))
 
-    namespace, manager = session.namespace.name, session.shared.broker.manager
+    namespace, manager = session.namespace.name, session.context.broker.manager
     try:
         session.caller.require_on_namespace(Rights.MANAGE, session.now_s)
         spec, name = _hub_spec(session, topic), hub_name(topic.name)
@@ -223,7 +223,7 @@ def _delete(
 
     try:
         hub = session.caller.hub(name, Rights.MANAGE, session.now_s)
-        session.shared.broker.manager.delete_hub(session.namespace.name, hub.name, session.actor(), on_done)
+        session.context.broker.manager.delete_hub(session.namespace.name, hub.name, session.actor(), on_done)
     except Refusal as refusal:
         answer_refusal(session, refusal, on_done)
 
@@ -273,7 +273,7 @@ def _grow(
 
 def update_hub(session: KafkaSession, name: str, spec: HubSpec, on_done: OnDone, validate_only: bool) -> None:
     """Change a hub, or only check whether the change is allowed."""
-    namespace, manager = session.namespace.name, session.shared.broker.manager
+    namespace, manager = session.namespace.name, session.context.broker.manager
     hub = session.caller.hub(name, Rights.MANAGE, session.now_s).entity
     if validate_only or spec == HubSpec.of(hub):
         manager.check_update_hub(namespace, name, spec, session.now_ms)
@@ -284,7 +284,7 @@ def update_hub(session: KafkaSession, name: str, spec: HubSpec, on_done: OnDone,
 
 def answer_refusal(session: KafkaSession, refusal: Refusal, on_done: OnDone) -> None:
     """Answer a change that was refused at once, when its audit line is written."""
-    session.shared.broker.audit.when_written(lambda: on_done(refusal))
+    session.context.broker.audit.when_written(lambda: on_done(refusal))
 
 
 # --- DeleteRecords ---------------------------------------------------------------------------------------------------

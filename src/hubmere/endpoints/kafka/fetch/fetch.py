@@ -15,6 +15,7 @@ from itertools import repeat
 from typing import Final, NamedTuple
 
 from hubmere.broker import PartitionRead, PartitionReader
+from hubmere.endpoints.kafka.context import Handler
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.fetch.responses import (
     NO_POSITION,
@@ -28,7 +29,6 @@ from hubmere.endpoints.kafka.fetch.responses import (
 from hubmere.endpoints.kafka.fetch.sessions import FetchSession, open_fetch
 from hubmere.endpoints.kafka.fetch.state import CachedPartition, SessionlessFetch
 from hubmere.endpoints.kafka.session import KafkaSession
-from hubmere.endpoints.kafka.shared import Handler
 from hubmere.endpoints.kafka.slices import MAX_ENTRIES, SLICE_ENTRIES, Steps
 from hubmere.model.errors import Refusal
 from hubmere.wire.kafka.connection import Request
@@ -132,7 +132,7 @@ class _Fetch:
         """A partition has moved: read when all commits of this turn are known."""
         if not self._has_read_scheduled:
             self._has_read_scheduled = True
-            self.session.shared.fetch_wake_ups.add(self)
+            self.session.context.fetch_wake_ups.add(self)
 
     def read_again(self) -> None:
         """Answer if there is enough now (`wake_ups.Waiting`)."""
@@ -175,7 +175,7 @@ class _Fetch:
             send(session, self._request, throttle_ms=throttle_ms, session_id=state.session_id, topics=topics)
         state.on_answered()
         waited_s = session.now - self.deadline + self._wait_s
-        session.shared.broker.latencies.fetch_wait.observe(waited_s)
+        session.context.broker.latencies.fetch_wait.observe(waited_s)
         session.throttle(delay_s)
 
     def _charge(self, results: list[_Result]) -> float:

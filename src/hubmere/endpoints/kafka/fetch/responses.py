@@ -114,15 +114,15 @@ def send(session: KafkaSession, request: Request, *, throttle_ms: int, session_i
 
 def send_shared(session: KafkaSession, request: Request, throttle_ms: int, name: str, answer: PartitionAnswer) -> None:
     """Send a plain response for one partition with few events; all readers of a tail get the same frame."""
-    shared = session.shared
-    known = shared.tail_response
+    context = session.context
+    known = context.tail_response
     if known is None or not known.serves(request.version, throttle_ms, name, answer):
         frame = FetchFrame(request.version, 0, throttle_ms, 0, 1)
         frame.add_topic(name, 1)
         frame.add(answer)
         frame.end_topic()
         encoded = b"".join(frame.buffers())
-        known = shared.tail_response = SharedFrame(request.version, throttle_ms, name, answer, encoded)
+        known = context.tail_response = SharedFrame(request.version, throttle_ms, name, answer, encoded)
     session.respond_buffers(request, [known.with_id(request.correlation_id)])
 
 

@@ -219,7 +219,7 @@ class FetchState(ABC):
         if when - session.now < SHORTEST_SHARED_S:
             self._timer = session.wire.call_at(when, self._on_timer)
         else:
-            self._timer = session.shared.fetch_deadlines.add(session, when, self._on_timer)
+            self._timer = session.context.fetch_deadlines.add(session, when, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None

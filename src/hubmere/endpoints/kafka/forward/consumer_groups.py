@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import UUID
 
+from hubmere.endpoints.kafka.context import Handler
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.forward.forwarded import FORBIDDEN, ForwardedRequest, forwarded_handler
 from hubmere.endpoints.kafka.groups.consumer import refuse_share_group
-from hubmere.endpoints.kafka.shared import Handler
 from hubmere.model.errors import Refusal
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.consumer_groups import (

@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from hubmere.endpoints.kafka.context import Handler
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.forward.names import map_names
 from hubmere.endpoints.kafka.forward.port import Coordination, CoordinationFailed
 from hubmere.endpoints.kafka.session import KafkaSession
-from hubmere.endpoints.kafka.shared import Handler
 from hubmere.model.entity import Rights
 from hubmere.model.errors import Refusal
 from hubmere.wire.kafka.connection import Request
@@ -27,12 +27,12 @@ class ForwardedRequest:
     """One request on its way to the cluster: how names of its namespace and of the cluster translate."""
 
     def __init__(self, session: KafkaSession, request: Request) -> None:
-        assert session.shared.coordination is not None
+        assert session.context.coordination is not None
         self.session = session
         self.request = request
         self.body: Any = request.body
         self.version = request.version
-        self.port: Coordination = session.shared.coordination
+        self.port: Coordination = session.context.coordination
         self.client = f"client-{id(session)}"
         self._namespace = session.caller.namespace_key
         self._hubs = {hub.uid: hub.name for hub in session.namespace.hubs()}
@@ -129,7 +129,7 @@ def forwarded_handler(
         if needs is not None and not session.principal.rights.allows(needs):
             forwarded.respond(failed(forwarded, FORBIDDEN))
             return
-        session.shared.start_task(run(forwarded))
+        session.context.start_task(run(forwarded))
 
     return handle
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from hubmere.endpoints.kafka.admin.topics import deletion_error
+from hubmere.endpoints.kafka.context import Handler
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.forward.forwarded import (
     FORBIDDEN,
@@ -20,7 +21,6 @@ from hubmere.endpoints.kafka.forward.forwarded import (
     split_topics,
 )
 from hubmere.endpoints.kafka.forward.names import is_consumer, map_assignment, map_subscription
-from hubmere.endpoints.kafka.shared import Handler
 from hubmere.model.entity import Rights
 from hubmere.model.errors import Refusal
 from hubmere.wire.kafka.errors import ErrorCode, RemoteProtocolError

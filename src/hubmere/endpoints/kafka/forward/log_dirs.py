@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from hubmere.endpoints.kafka.admin.inspection import managed_hubs, wanted_partitions
+from hubmere.endpoints.kafka.context import Handler
 from hubmere.endpoints.kafka.forward.forwarded import ForwardedRequest, forwarded_handler
-from hubmere.endpoints.kafka.shared import Handler
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.admin import (
     DESCRIBE_LOG_DIRS,

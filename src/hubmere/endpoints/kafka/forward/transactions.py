@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from hubmere.endpoints.kafka.context import Handler
 from hubmere.endpoints.kafka.forward.forwarded import (
     FORBIDDEN,
     UNAVAILABLE,
@@ -15,7 +16,6 @@ from hubmere.endpoints.kafka.forward.forwarded import (
     forwarded_handler,
     split_topics,
 )
-from hubmere.endpoints.kafka.shared import Handler
 from hubmere.model.entity import Rights
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.transactions import (

@@ -1,7 +1,8 @@
 """Handlers for classic groups: requests become calls of the coordinator (reference: kafka 2.10).
 
 Groups span the namespace, and need the right to listen. Which groups a client with a credential for one hub may see and
-join is decided in `access`. After anything that may have set a deadline, the handlers call `Shared.watch_deadlines`.
+join is decided in `access`. After anything that may have set a deadline, the handlers call
+`KafkaContext.watch_deadlines`.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,11 +24,11 @@ from hubmere.broker import (
     refusals,
 )
 from hubmere.endpoints.kafka.admin.operations import group_operations
+from hubmere.endpoints.kafka.context import NODE_ID, Handler
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.gather import Gather
 from hubmere.endpoints.kafka.groups.access import GroupAccess, require_group
 from hubmere.endpoints.kafka.session import KafkaSession
-from hubmere.endpoints.kafka.shared import NODE_ID, Handler
 from hubmere.endpoints.kafka.slices import MAX_NAMES, Steps, in_slices
 from hubmere.model.entity import Rights
 from hubmere.model.errors import Refusal
@@ -139,7 +140,7 @@ def join_group(session: KafkaSession, request: Request) -> None:
     )
 
     def reply(answer: JoinResponse | Refusal) -> None:
-        session.shared.group_replies.send(session, lambda: respond(answer))
+        session.context.group_replies.send(session, lambda: respond(answer))
 
     def respond(answer: JoinResponse | Refusal) -> None:
         if isinstance(answer, JoinResponse) and not GroupAccess(session).can_use(body.group_id):
@@ -154,7 +155,7 @@ def join_group(session: KafkaSession, request: Request) -> None:
         session.coordinator.groups.join(body.group_id, joining, session.now, session.now_ms, reply)
     except Refusal as refusal:
         reply(refusal)
-    session.shared.watch_deadlines()
+    session.context.watch_deadlines()
 
 
 def _join_response(request: Request, answer: JoinResponse | Refusal) -> JoinGroupResponse:
@@ -200,14 +201,14 @@ def sync_group(session: KafkaSession, request: Request) -> None:
     )
 
     def reply(answer: SyncResponse | Refusal) -> None:
-        session.shared.group_replies.send(session, lambda: session.respond(request, _sync_response(answer)))
+        session.context.group_replies.send(session, lambda: session.respond(request, _sync_response(answer)))
 
     try:
         require_listening(session, body.group_id)
         session.coordinator.groups.sync(body.group_id, syncing, session.now, session.now_ms, reply)
     except Refusal as refusal:
         reply(refusal)
-    session.shared.watch_deadlines()
+    session.context.watch_deadlines()
 
 
 def _sync_response(answer: SyncResponse | Refusal) -> SyncGroupResponse:
@@ -251,7 +252,7 @@ def leave_group(session: KafkaSession, request: Request) -> None:
     else:
         code = _leave(session, body.group_id, LeavingMember(member_id=body.member_id))
         session.respond(request, LeaveGroupResponse(error_code=code))
-    session.shared.watch_deadlines()
+    session.context.watch_deadlines()
 
 
 def _leave(session: KafkaSession, group_id: str, member: LeavingMember) -> ErrorCode:

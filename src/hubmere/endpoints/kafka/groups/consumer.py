@@ -20,11 +20,11 @@ from hubmere.broker import (
     refusals,
 )
 from hubmere.endpoints.kafka.admin.operations import group_operations
+from hubmere.endpoints.kafka.context import Handler
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.groups.access import require_group
 from hubmere.endpoints.kafka.groups.classic import may_read, require_listening
 from hubmere.endpoints.kafka.session import KafkaSession
-from hubmere.endpoints.kafka.shared import Handler
 from hubmere.endpoints.kafka.slices import MAX_NAMES, TOO_MANY_NAMES, Steps, in_slices
 from hubmere.model.entity import Rights
 from hubmere.model.errors import NotSupported, Refusal
@@ -61,7 +61,7 @@ def heartbeat(session: KafkaSession, request: Request) -> None:
     body: ConsumerGroupHeartbeatRequest = request.body
 
     def reply(answer: HeartbeatAnswer | Refusal) -> None:
-        session.shared.group_replies.send(session, lambda: session.respond(request, _heartbeat_response(answer)))
+        session.context.group_replies.send(session, lambda: session.respond(request, _heartbeat_response(answer)))
 
     try:
         require_listening(session, body.group_id)
@@ -74,7 +74,7 @@ def heartbeat(session: KafkaSession, request: Request) -> None:
         session.coordinator.groups.consumer_heartbeat(body.group_id, beat, session.now, session.now_ms, reply)
     except Refusal as refusal:
         reply(refusal)
-    session.shared.watch_deadlines()
+    session.context.watch_deadlines()
 
 
 def _require_readable(session: KafkaSession, topics: Iterable[str]) -> None:

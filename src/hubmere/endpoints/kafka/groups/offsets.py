@@ -8,11 +8,11 @@ from collections.abc import Generator, Iterable, Mapping
 from typing import Final
 
 from hubmere.broker import ClassicGroup, Commit, ConsumerGroup, refusals
+from hubmere.endpoints.kafka.context import Handler
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.groups.access import require_group
 from hubmere.endpoints.kafka.groups.classic import require_listening
 from hubmere.endpoints.kafka.session import KafkaSession
-from hubmere.endpoints.kafka.shared import Handler
 from hubmere.endpoints.kafka.slices import Steps, encode_part, in_slices
 from hubmere.model.entity import Hub
 from hubmere.model.errors import Refusal

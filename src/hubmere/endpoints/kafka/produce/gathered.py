@@ -47,7 +47,7 @@ def gather(session: "KafkaSession", engine: ServerConnection, data: bytearray) -
     if count > 1 and (count >= MAX_GATHERED_REQUESTS or indexes.count(indexes[0]) < count):
         return False
     session.has_gathered = True
-    session.shared.run_coalescer.add(GatheredRun(session, engine.accept_run(run)))
+    session.context.run_coalescer.add(GatheredRun(session, engine.accept_run(run)))
     return True
 
 

@@ -22,12 +22,12 @@ from struct import Struct
 from typing import Final
 
 from hubmere.broker import OverLimit, Publisher, RunPart, refusals
+from hubmere.endpoints.kafka.context import Handler
 from hubmere.endpoints.kafka.errors import code_of
 from hubmere.endpoints.kafka.produce.check import MAX_AHEAD_MS, ZSTD_SINCE_PRODUCE, check_produced, newest_allowed_ms
 from hubmere.endpoints.kafka.produce.record_errors import find_record_errors
 from hubmere.endpoints.kafka.produce.responses import encode_refusal, response_template
 from hubmere.endpoints.kafka.session import KafkaSession
-from hubmere.endpoints.kafka.shared import Handler
 from hubmere.endpoints.kafka.slices import Steps
 from hubmere.model.entity import Hub, TimestampType
 from hubmere.model.errors import CorruptBatch, InvalidBatch, Refusal, ShuttingDown
@@ -250,7 +250,7 @@ class _PendingRequest(_Pending):
         if body.transactional_id is None:
             raise refusals.InvalidTransactionState("")
         header = read_header(records)
-        coordination = self.session.shared.coordination
+        coordination = self.session.context.coordination
         if coordination is not None:
             namespace = self.session.caller.namespace_key
             name = coordination.transaction_of(namespace, body.transactional_id)

@@ -27,7 +27,7 @@ Handler = Callable[["KafkaSession", Request], None]
 
 
 @dataclass(slots=True, kw_only=True)
-class Shared:
+class KafkaContext:
     """What all connections of the endpoint share."""
 
     broker: Broker
