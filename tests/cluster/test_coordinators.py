@@ -1,13 +1,12 @@
 """Requests for a coordinator that has moved to another broker of the cluster."""
 
 import asyncio
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
+from cluster.coordination import CLIENT, a_coordination
 from hubmere.cluster import forwarding
-from hubmere.cluster.forwarding import KafkaCoordination
-from hubmere.cluster.upstream.upstream import Upstream
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.groups import HeartbeatRequest, HeartbeatResponse
 
@@ -45,22 +44,10 @@ class MovingCoordinator:
         return HeartbeatResponse(error_code=ErrorCode.NONE if is_there else ErrorCode.NOT_COORDINATOR)
 
 
-def a_coordination(cluster: object) -> KafkaCoordination:
-    coordination = KafkaCoordination(
-        cast("Upstream", cluster),
-        "test.",
-        provide=lambda uid: asyncio.sleep(0),
-        failed=RuntimeError,
-        note_transaction=lambda producer, name, epoch: None,
-    )
-    coordination.begin_client("client", "a consumer")
-    return coordination
-
-
 def ask(cluster: MovingCoordinator, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(forwarding, "_MOVE_PAUSE_S", 0.0)
     coordination = a_coordination(cluster)
-    return asyncio.run(coordination.ask_coordinator("client", "readers", REQUEST, 4))
+    return asyncio.run(coordination.ask_coordinator(CLIENT, "readers", REQUEST, 4))
 
 
 def test_request_follows_a_coordinator_that_has_moved(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,9 +105,9 @@ def test_connection_for_a_client_that_has_gone_is_closed(slow_step: str) -> None
     async def leave() -> set[str]:
         brokers = SlowBrokers(slow_step)
         coordination = a_coordination(brokers)
-        asking = asyncio.create_task(coordination.ask_coordinator("client", "readers", REQUEST, 4))
+        asking = asyncio.create_task(coordination.ask_coordinator(CLIENT, "readers", REQUEST, 4))
         await brokers.is_waiting.wait()
-        coordination.end_client("client")
+        coordination.end_client(CLIENT)
         brokers.goes_on.set()
         with pytest.raises(RuntimeError):
             await asking

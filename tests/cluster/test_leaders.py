@@ -1,14 +1,14 @@
 """Requests that a gateway passes on to the leaders of their partitions."""
 
 import asyncio
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
+from cluster.coordination import CLIENT, a_coordination
 from hubmere.cluster import forwarding
-from hubmere.cluster.forwarding import KafkaCoordination
 from hubmere.cluster.upstream.failures import BrokerUnreachable
-from hubmere.cluster.upstream.upstream import Leader, Upstream
+from hubmere.cluster.upstream.upstream import Leader
 from hubmere.wire.kafka.errors import ErrorCode
 from hubmere.wire.kafka.messages.fetch import (
     ListOffsetsPartition,
@@ -79,17 +79,11 @@ class Brokers:
 
 def ask(brokers: Brokers, *partitions: int) -> dict[int, int]:
     """The error code of each partition in the answers, and of those without an answer."""
-    coordination = KafkaCoordination(
-        cast("Upstream", brokers),
-        "test.",
-        provide=lambda uid: asyncio.sleep(0),
-        failed=RuntimeError,
-        note_transaction=lambda producer, name, epoch: None,
-    )
-    coordination.begin_client("client", "a consumer")
     parts = tuple(ListOffsetsPartition(index=index, timestamp_ms=-1) for index in partitions)
     body = ListOffsetsRequest(topics=(ListOffsetsTopic(name="t", partitions=parts),))
-    found: tuple[list[Any], list[tuple[Any, ErrorCode]]] = asyncio.run(coordination.ask_leaders("client", body, 7))
+    found: tuple[list[Any], list[tuple[Any, ErrorCode]]] = asyncio.run(
+        a_coordination(brokers).ask_leaders(CLIENT, body, 7)
+    )
     codes = {part.index: part.error_code for topic in found[0] for part in topic.partitions}
     return codes | {part.index: code for topic, code in found[1] for part in topic.partitions}
 

@@ -3,6 +3,8 @@
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -50,14 +52,39 @@ def node(tmp_path: Path, disk: Disk) -> Iterator[HttpNode]:
         yield running
 
 
+@contextmanager
+def a_connection(node: HttpNode, published: int) -> Iterator[Raw]:
+    """A connection that has published some events."""
+    connection = Raw(node)
+    for number in range(published):
+        connection.send(an_event(node, b"event %d" % number))
+        assert _status(connection.answer()) == 201
+    yield connection
+    connection.close()
+
+
 @pytest.fixture
 def warm(node: HttpNode) -> Iterator[Raw]:
     """A connection with a cached head: it has published one event."""
-    connection = Raw(node)
-    connection.send(an_event(node, b"first"))
-    assert _status(connection.answer()) == 201
-    yield connection
-    connection.close()
+    with a_connection(node, 1) as connection:
+        yield connection
+
+
+@dataclass(frozen=True)
+class Used:
+    """A connection that has published, and how the head of its next event is handled."""
+
+    connection: Raw
+    published: int
+    handled: str
+
+
+@pytest.fixture(params=[(1, "cached"), (2, "again")], ids=["cached head", "remembered head"])
+def used(request: pytest.FixtureRequest, node: HttpNode, heads: list[str]) -> Iterator[Used]:
+    """With a cached head, and with one that needs no parser."""
+    published, handled = request.param
+    with a_connection(node, published) as connection:
+        yield Used(connection, published, handled)
 
 
 @pytest.fixture
@@ -177,7 +204,7 @@ def test_every_kind_of_request_is_published(
         assert _status(warm.answer()) == 201
 
     assert heads[1:] == ["parsed", "cached"]
-    assert bodies(node) == [b"first", b"x", b"x"]
+    assert bodies(node) == [b"event 0", b"x", b"x"]
 
 
 @pytest.mark.parametrize(
@@ -200,7 +227,7 @@ def test_connection_stays_open_after_a_refusal(
     assert _status(refused) == status
     assert b"TrackingId" in refused
     assert _status(warm.answer()) == 201
-    assert bodies(node) == [b"first", b"second"]
+    assert bodies(node) == [b"event 0", b"second"]
 
 
 def test_requests_behind_one_another_are_answered_in_order(node: HttpNode, heads: list[str], warm: Raw) -> None:
@@ -212,7 +239,7 @@ def test_requests_behind_one_another_are_answered_in_order(node: HttpNode, heads
 
     assert [_status(answer) for answer in answers] == [201, 200, 201, 201]
     assert b"healthy" in answers[1]
-    assert bodies(node) == [b"first", b"a", b"b", b"c"]
+    assert bodies(node) == [b"event 0", b"a", b"b", b"c"]
     assert "cached" in heads
 
 
@@ -223,17 +250,17 @@ def test_connection_close_is_answered_and_obeyed(node: HttpNode, warm: Raw) -> N
 
     assert _status(rest) == 201
     assert b"connection: close" in rest
-    assert bodies(node) == [b"first", b"last"]
+    assert bodies(node) == [b"event 0", b"last"]
 
 
-def test_an_event_that_cannot_be_written_is_refused(node: HttpNode, disk: Disk, heads: list[str], warm: Raw) -> None:
-    """The response waits for the group commit."""
+def test_an_event_that_cannot_be_written_is_refused(node: HttpNode, disk: Disk, heads: list[str], used: Used) -> None:
+    """The response waits for the group commit; the refusal is answered as that of any request."""
     disk.fails = True
 
-    warm.send(an_event(node, b"lost"))
-    answer = warm.answer()
+    used.connection.send(an_event(node, b"lost"))
+    answer = used.connection.answer()
 
-    assert heads[-1] == "cached"
+    assert heads[-1] == used.handled
     assert _status(answer) == 503
     assert b"TrackingId" in answer
     disk.fails = False
@@ -247,34 +274,35 @@ def test_a_disabled_hub_refuses_on_an_open_connection(node: HttpNode, warm: Raw)
     warm.send(an_event(node, b"late"))
 
     assert _status(warm.answer()) == 403
-    assert bodies(node) == [b"first"]
+    assert bodies(node) == [b"event 0"]
 
 
-def test_a_client_may_disconnect_before_its_response(node: HttpNode, disk: Disk, heads: list[str], warm: Raw) -> None:
+def test_a_client_may_disconnect_before_its_response(node: HttpNode, disk: Disk, heads: list[str], used: Used) -> None:
     """Its event is stored, because the request was complete."""
     disk.open_gate.clear()
-    warm.send(an_event(node, b"parting"))
+    used.connection.send(an_event(node, b"parting"))
     node.await_requests_under_way(1)
 
-    warm.close()
+    used.connection.close()
     disk.open_gate.set()
     node.await_requests_done()
 
     with node.client(Authorization=node.sas()) as client:
         assert client.post("/orders/messages", content=b"next").status_code == 201
-    assert heads[1] == "cached"
-    assert bodies(node) == [b"first", b"parting", b"next"]
+    assert heads[used.published] == used.handled
+    assert bodies(node)[used.published :] == [b"parting", b"next"]
 
 
-def test_a_stopping_node_answers_pending_publications(node: HttpNode, disk: Disk, warm: Raw) -> None:
+def test_a_stopping_node_answers_pending_publications(node: HttpNode, disk: Disk, heads: list[str], used: Used) -> None:
     """The client learns that it may retry."""
     disk.open_gate.clear()
-    warm.send(an_event(node, b"waiting"))
+    used.connection.send(an_event(node, b"waiting"))
     node.await_requests_under_way(1)
 
     node.run(node.stop_serving())
-    rest = warm.rest()
+    rest = used.connection.rest()
     disk.open_gate.set()
 
+    assert heads[-1] == used.handled
     assert _status(rest) == 503
     assert b"connection: close" in rest

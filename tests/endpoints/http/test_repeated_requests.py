@@ -7,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from endpoints.http.harness import HttpNode
-from endpoints.http.test_complete_requests import Disk, an_event, bodies, byte_by_byte, disk, heads, in_two, node
+from endpoints.http.test_complete_requests import (
+    Disk,
+    a_connection,
+    an_event,
+    bodies,
+    byte_by_byte,
+    disk,
+    heads,
+    in_two,
+    node,
+)
 from endpoints.http.test_protocol import Raw, _status
 from hubmere.endpoints.http.server.repeated import remember_head
 from hubmere.model.clock import SystemClock
@@ -22,12 +32,8 @@ HEAD = b"POST /orders/messages HTTP/1.1\r\nHost: h\r\n%b: %b\r\nSensor: a-17\r\n
 @pytest.fixture
 def hot(node: HttpNode, heads: list[str]) -> Iterator[Raw]:
     """A connection with a remembered head: it has published two events."""
-    connection = Raw(node)
-    for body in (b"first", b"second"):
-        connection.send(an_event(node, body))
-        assert _status(connection.answer()) == 201
-    yield connection
-    connection.close()
+    with a_connection(node, 2) as connection:
+        yield connection
 
 
 def a_request(body: bytes, name: bytes = b"Content-Length", form: bytes = b"%d") -> bytes:
@@ -152,19 +158,6 @@ def test_request_waits_for_the_answer_to_the_one_before_it(
     assert bodies(node)[2:] == [b"a", b"b"]
 
 
-def test_event_that_cannot_be_written_is_refused(node: HttpNode, disk: Disk, heads: list[str], hot: Raw) -> None:
-    """The refusal is counted and answered as that of any request."""
-    disk.fails = True
-
-    hot.send(an_event(node, b"lost"))
-    answer = hot.answer()
-
-    assert heads[-1] == "again"
-    assert _status(answer) == 503
-    assert b"TrackingId" in answer
-    disk.fails = False
-
-
 def test_disabled_hub_refuses_a_repeated_request(node: HttpNode, heads: list[str], hot: Raw) -> None:
     """A remembered head is authorized again when an entity changes; the connection stays usable."""
 
@@ -210,34 +203,3 @@ def test_expired_token_is_refused_on_a_repeated_request(
     assert after == [401, 401]
     assert heads == ["parsed", "cached", "again", "again", "refused"]
     assert len(bodies(node)) == 3
-
-
-def test_client_may_disconnect_before_its_answer(node: HttpNode, disk: Disk, heads: list[str], hot: Raw) -> None:
-    """Its event is stored, because the request was complete."""
-    disk.open_gate.clear()
-    hot.send(an_event(node, b"parting"))
-    node.await_requests_under_way(1)
-
-    hot.close()
-    disk.open_gate.set()
-    node.await_requests_done()
-
-    with node.client(Authorization=node.sas()) as client:
-        assert client.post("/orders/messages", content=b"next").status_code == 201
-    assert heads[2] == "again"
-    assert bodies(node)[2:] == [b"parting", b"next"]
-
-
-def test_stopping_node_answers_a_repeated_request(node: HttpNode, disk: Disk, heads: list[str], hot: Raw) -> None:
-    """The client learns that it may retry."""
-    disk.open_gate.clear()
-    hot.send(an_event(node, b"waiting"))
-    node.await_requests_under_way(1)
-
-    node.run(node.stop_serving())
-    rest = hot.rest()
-    disk.open_gate.set()
-
-    assert heads[-1] == "again"
-    assert _status(rest) == 503
-    assert b"connection: close" in rest

@@ -139,30 +139,32 @@ def committed(body: OffsetCommitRequest) -> OffsetCommitResponse:
     )
 
 
+def commit(cluster: Cluster, *hubs: str) -> dict[str, int]:
+    """The error code for each hub after a commit to all of them."""
+    part = OffsetCommitPartition(index=0, committed_offset=7, committed_metadata="")
+    topics = tuple(OffsetCommitTopic(name=name, partitions=(part,)) for name in hubs)
+    body = OffsetCommitRequest(group_id="g", topics=topics)
+    answer = Session(cluster).ask(HANDLERS[OFFSET_COMMIT.key], OFFSET_COMMIT, body, 8)
+    return {topic.name: topic.partitions[0].error_code for topic in answer.topics}
+
+
 def test_damaged_hub_does_not_stop_commits_for_other_hubs() -> None:
     """A group that reads two hubs goes on with the one that is there."""
-    part = OffsetCommitPartition(index=0, committed_offset=7, committed_metadata="")
-    topics = tuple(OffsetCommitTopic(name=name, partitions=(part,)) for name in HUBS)
     cluster = Cluster(committed)
 
-    answer = Session(cluster).ask(
-        HANDLERS[OFFSET_COMMIT.key], OFFSET_COMMIT, OffsetCommitRequest(group_id="g", topics=topics), 8
-    )
+    codes = commit(cluster, *HUBS)
 
-    codes = {topic.name: topic.partitions[0].error_code for topic in answer.topics}
     assert codes == {"orders": ErrorCode.NONE, "damaged": ErrorCode.COORDINATOR_NOT_AVAILABLE}
     assert [topic.name for topic in cluster.asked[0].topics] == ["hub.orders"]
 
 
 def test_commit_is_refused_if_no_topic_is_there() -> None:
     """The whole request is answered as temporary: nothing was asked."""
-    part = OffsetCommitPartition(index=0, committed_offset=7, committed_metadata="")
-    body = OffsetCommitRequest(group_id="g", topics=(OffsetCommitTopic(name="damaged", partitions=(part,)),))
     cluster = Cluster(committed)
 
-    answer = Session(cluster).ask(HANDLERS[OFFSET_COMMIT.key], OFFSET_COMMIT, body, 8)
+    codes = commit(cluster, "damaged")
 
-    assert answer.topics[0].partitions[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert codes == {"damaged": ErrorCode.COORDINATOR_NOT_AVAILABLE}
     assert cluster.asked == []
 
 
