@@ -21,7 +21,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -436,25 +436,40 @@ MEASUREMENTS: Final[dict[str, Callable[[Bench], None]]] = {
 }
 
 
-def main(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--only", nargs="*", choices=list(MEASUREMENTS))
-    options = parser.parse_args(arguments)
+def run(
+    program: str,
+    measurements: Mapping[str, Callable[[Bench], None]],
+    only: Collection[str] | None,
+    *,
+    seconds: float,
+    rounds: int,
+    columns: str = "",
+) -> None:
+    """Run the chosen measurements, or all of them, on one cluster; `columns` are the headings of their results."""
     try:
         find_jars()
     except BrokersFailed as missing:
         print(f"  left out: {missing}")
         return
     try:
-        with tempfile.TemporaryDirectory() as name, cluster(Path(name), options.seconds, options.rounds) as bench:
-            print(f"  load {load_average():.1f}{'':<39}{'gateway':>12}{'peer':>12}")
-            for measured, measure in MEASUREMENTS.items():
-                if measured in (options.only or MEASUREMENTS):
+        with tempfile.TemporaryDirectory() as folder, cluster(Path(folder), seconds, rounds) as bench:
+            print(f"  load {load_average():.1f}{columns}")
+            for name, measure in measurements.items():
+                if name in (only or measurements):
                     measure(bench)
     except (BenchFailed, BrokersFailed) as failed:
-        sys.exit(f"bench.cluster: {failed}")
+        sys.exit(f"{program}: {failed}")
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--only", nargs="*", choices=list(MEASUREMENTS))
+    options = parser.parse_args(arguments)
+    columns = f"{'':<39}{'gateway':>12}{'peer':>12}"
+    size = {"seconds": options.seconds, "rounds": options.rounds}
+    run("bench.cluster", MEASUREMENTS, options.only, columns=columns, **size)
 
 
 if __name__ == "__main__":

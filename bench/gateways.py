@@ -15,22 +15,18 @@ import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
-from bench.cluster import ARM, ARM_VERSION, Bench, address_of, cluster, kafka_settings, manage, row, status_of
+from bench.cluster import ARM, ARM_VERSION, Bench, address_of, kafka_settings, manage, row, run, status_of
 from bench.load.library import BenchFailed
-from bench.load.machine import load_average
 from bench.load.raw_amqp import Client, from_now
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from hubmere.cli.cluster.brokers import BrokersFailed, find_jars
 from hubmere.model.security.connection_string import ConnectionString
 from hubmere.model.security.sas import make_token
 from hubmere.testing import Node
@@ -352,19 +348,7 @@ def main(arguments: Sequence[str]) -> None:
     }
     parser.add_argument("--only", nargs="*", choices=list(measurements))
     options = parser.parse_args(arguments)
-    try:
-        find_jars()
-    except BrokersFailed as missing:
-        print(f"  left out: {missing}")
-        return
-    try:
-        with tempfile.TemporaryDirectory() as folder, cluster(Path(folder), 1.0, options.rounds) as bench:
-            print(f"  load {load_average():.1f}")
-            for name, measure in measurements.items():
-                if name in (options.only or measurements):
-                    measure(bench)
-    except (BenchFailed, BrokersFailed) as failed:
-        sys.exit(f"bench.gateways: {failed}")
+    run("bench.gateways", measurements, options.only, seconds=1.0, rounds=options.rounds)
 
 
 if __name__ == "__main__":
