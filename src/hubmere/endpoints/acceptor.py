@@ -9,9 +9,11 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from hubmere.endpoints.connections import ConnectionLimits
+from hubmere.endpoints.refusal_log import REFUSALS
 
 log = logging.getLogger("hubmere.connection")
 
@@ -24,6 +26,17 @@ _HANDSHAKE_SHARE = 4
 _MIN_HANDSHAKES = 16
 # Delay before the next attempt when the process has no free file descriptor.
 _RETRY_SECONDS = 1.0
+
+_NO_TRUST: Final = "the client does not trust the certificate; `hubmere cert` names the authority that it needs"
+_NO_TLS: Final = "the client does not use TLS, which this port needs"
+# What the errors of OpenSSL mean that clients with wrong settings cause.
+_REASONS: Final[Mapping[str, str]] = {
+    "TLSV1_ALERT_UNKNOWN_CA": _NO_TRUST,
+    "SSLV3_ALERT_BAD_CERTIFICATE": _NO_TRUST,
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": _NO_TRUST,
+    "WRONG_VERSION_NUMBER": _NO_TLS,
+    "HTTP_REQUEST": _NO_TLS,
+}
 
 
 class TlsAcceptor:
@@ -83,7 +96,7 @@ class TlsAcceptor:
                 self._loop.call_later(_RETRY_SECONDS, self._resume)
                 return
             if self._can_accept(str(address[0])):
-                self._start_handshake(accepted)
+                self._start_handshake(accepted, str(address[0]))
             else:
                 accepted.close()
 
@@ -91,16 +104,16 @@ class TlsAcceptor:
         if not self._is_closed:
             self._loop.add_reader(self._listening.fileno(), self._accept)
 
-    def _start_handshake(self, accepted: socket.socket) -> None:
+    def _start_handshake(self, accepted: socket.socket, peer: str) -> None:
         if len(self._handshakes) >= self._max_handshakes:
             oldest = next(iter(self._handshakes))
             del self._handshakes[oldest]
             oldest.cancel()
-        task = self._loop.create_task(self._handshake(accepted))
+        task = self._loop.create_task(self._handshake(accepted, peer))
         self._handshakes[task] = None
         task.add_done_callback(lambda done: self._handshakes.pop(done, None))
 
-    async def _handshake(self, accepted: socket.socket) -> None:
+    async def _handshake(self, accepted: socket.socket, peer: str) -> None:
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
@@ -108,7 +121,14 @@ class TlsAcceptor:
                 self._make_protocol, accepted, ssl=self._tls, ssl_handshake_timeout=self._handshake_timeout_s
             )
         except OSError as error:
-            log.debug("TLS handshake failed: %s", error)
             accepted.close()
+            # A client that only went away is no mistake: load balancers probe a port like this.
+            if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
+                self._log_failure(peer, error)
         except asyncio.CancelledError:
             accepted.close()
+
+    def _log_failure(self, peer: str, error: ssl.SSLError) -> None:
+        port = self._listening.getsockname()[1] if not self._is_closed else 0
+        why = _REASONS.get(error.reason or "", str(error))
+        REFUSALS.write_connection(log, "a TLS handshake from %s on port %s failed: %s", peer, port, why)

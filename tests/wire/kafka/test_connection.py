@@ -473,6 +473,15 @@ def test_frame_with_an_invalid_size_closes_the_connection(length: int, feed: Fee
     assert server.receive_buffer() is None
 
 
+@_FEEDS
+def test_tls_on_a_port_without_tls_is_named(feed: Feed) -> None:
+    """Otherwise the log would only say that a frame of 369 MB is too large."""
+    server = ServerConnection(max_request_bytes=1 << 20)
+
+    with pytest.raises(BrokenStream, match="a TLS handshake on a port without TLS"):
+        feed(server, bytes.fromhex("16030102000100"))
+
+
 def test_size_limit_can_grow_after_authentication() -> None:
     """An unauthenticated client has a low limit; a change applies to the next frame."""
     data = _client_bytes((a_produce(records=b"x" * 1000), 9))

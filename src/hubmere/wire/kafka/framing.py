@@ -15,6 +15,8 @@ from hubmere.wire.kafka.primitives import Buffer
 JOIN_BELOW_BYTES: Final = 64 * 1024
 
 LENGTH: Final = Struct(">i")
+# TLS 1.3 (RFC 8446), 5.1: the first bytes of a client are the type handshake(22) and the version 3.
+_TLS_HANDSHAKE: Final = 0x1603
 
 
 class Frames:
@@ -120,7 +122,10 @@ class Frames:
 
     def _begin(self, length: int) -> None:
         if not 0 < length <= self.max_frame_bytes:
-            self.failure = RemoteProtocolError(f"a frame of {length} bytes; 1 to {self.max_frame_bytes} are allowed")
+            why = f"a frame of {length} bytes; 1 to {self.max_frame_bytes} are allowed"
+            if length >> 16 == _TLS_HANDSHAKE:
+                why = f"a TLS handshake on a port without TLS, read as {why}"
+            self.failure = RemoteProtocolError(why)
             return
         if self.admits is not None and not self.admits(length):
             self._waiting_length = length
