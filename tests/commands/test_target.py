@@ -254,6 +254,19 @@ def test_token_that_no_header_can_carry_is_wrong_usage(token: str) -> None:
     assert token not in str(failure.value)
 
 
+def test_address_from_a_connection_string_alone_is_reported_with_the_option_for_it() -> None:
+    """The string has the port of AMQP, and a node may serve HTTP on any port."""
+    text = "Endpoint=sb://127.0.0.2:5671;SharedAccessKeyName=r;SharedAccessKey=a2V5"
+
+    assumed = hubmere("eventhub", "list", "--connection-string", text)
+    named = hubmere("eventhub", "list", "--connection-string", text, "--url", "http://127.0.0.2:1")
+
+    assert (assumed.code, named.code) == (Exit.FAILED, Exit.FAILED)
+    assert assumed.err.startswith("hubmere: https://127.0.0.2:5301 cannot be reached: ")
+    assert "name its address by --url" in assumed.err
+    assert "--url" not in named.err
+
+
 def test_node_keeps_its_ready_file_while_it_runs(tmp_path: Path) -> None:
     """Only its owner can read it, since it contains the keys."""
     path = tmp_path / "data" / READY_FILE

@@ -20,6 +20,8 @@ _SUB_CODE = re.compile(r"^SubCode=\d+\. ")
 _TRACKING = re.compile(r"\s*TrackingId:(\S+?),.*$", re.DOTALL)
 _TRUST_HINT = "name the CA certificate by --ca-file; `hubmere cert` on the node's machine prints where it is"
 
+_PORT_HINT = "a connection string does not name the HTTP port: if the node has another, name its address by --url"
+
 
 class Unreachable(CommandFailed):
     """There is no working connection to the node."""
@@ -62,11 +64,15 @@ class NodeHttp:
         except UnusableCaFile as error:
             raise CommandFailed(Exit.USAGE, str(error)) from error
         except HttpUnreachable as error:
-            hints = (_TRUST_HINT,) if error.is_untrusted else ()
-            raise Unreachable(Exit.FAILED, str(error), *hints) from error
+            raise Unreachable(Exit.FAILED, str(error), *self._hints(error)) from error
         if response.status >= _FIRST_ERROR:
             raise _to_refused(response)
         return response
+
+    def _hints(self, error: HttpUnreachable) -> tuple[str, ...]:
+        if error.is_untrusted:
+            return (_TRUST_HINT,)
+        return (_PORT_HINT,) if self._target.is_port_assumed else ()
 
 
 def _to_refused(response: HttpResponse) -> Refused:

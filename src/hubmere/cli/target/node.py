@@ -95,6 +95,8 @@ class NodeTarget:
     ca_file: str | None = None
     namespace: str | None = None
     hub: str | None = None
+    # Whether the port of `url` is the default one, since a connection string names no port of HTTP.
+    is_port_assumed: bool = False
     # The content of the ready file of a node on this machine.
     ready: Mapping[str, Any] | None = field(default=None, repr=False)
 
@@ -227,6 +229,7 @@ def _by_connection_string(text: str, url: str | None, ca_file: str | None) -> No
         credential=credential,
         ca_file=ca_file,
         hub=parsed.entity_path,
+        is_port_assumed=not url,
     )
 
 
