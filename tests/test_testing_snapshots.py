@@ -165,6 +165,18 @@ def test_several_snapshots_are_restored_in_any_order(node: Node) -> None:
     assert found == [["0", "1"], ["0"], ["0", "1", "2"], ["0"]]
 
 
+def test_refused_and_unanswered_requests_fail_with_their_reason() -> None:
+    """A test that fails in its fixtures shows what the node says, or that there is no node any more, and its log."""
+    with Node(settings={"memory": True}) as node:
+        with pytest.raises(NodeFailed, match=r"eventhubs/none was refused: [^{]*none"):
+            node.events("none")
+        node.kill()
+        with pytest.raises(NodeFailed, match="the node does not answer: ") as failure:
+            node.create_hub("late")
+
+    assert "is ready" in failure.value.logs
+
+
 def test_a_snapshot_that_cannot_be_restored_is_refused() -> None:
     """It is refused before anything is stopped."""
     with Node(settings={"memory": True}) as node:

@@ -387,8 +387,10 @@ class Node(_Addresses):
                 content = answer.read()
         except urllib.error.HTTPError as error:
             with error:
-                reason = error.read().decode("utf-8", "replace")
+                reason = _reason(error.read().decode("utf-8", "replace"))
             raise NodeFailed(f"{method} {path} was refused: {reason}", "") from None
+        except OSError as error:
+            raise NodeFailed(f"{method} {path}: the node does not answer: {error}", self.logs()) from None
         return json.loads(content) if content else None
 
     def _await_ready(self, process: BoundChild | ForkedProcess) -> None:
@@ -403,6 +405,14 @@ class Node(_Addresses):
             time.sleep(_POLL_INTERVAL_S)
         self._ready = read_ready(self._ready_file.read_bytes())
         self._ports.remember(self._ready)
+
+
+def _reason(answer: str) -> str:
+    """The text of an error of the node, without the JSON around it."""
+    try:
+        return str(json.loads(answer)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return answer
 
 
 class AsyncNode(_Addresses):
