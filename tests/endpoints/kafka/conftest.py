@@ -27,6 +27,12 @@ def either_loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(KafkaNode, "loops", (LOOPS[request.param],))
 
 
+@pytest.fixture(autouse=True)
+def _patient_fetches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fetch that is to be woken waits for minutes, and not for the node's limit of half a minute."""
+    monkeypatch.setattr("hubmere.endpoints.kafka.fetch.fetch.MAX_WAIT_MS", 600_000)
+
+
 @pytest.fixture
 def node() -> Iterator[KafkaNode]:
     with KafkaNode() as node:

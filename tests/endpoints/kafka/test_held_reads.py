@@ -28,7 +28,7 @@ def values_of(client: RawClient, count: int) -> list[bytes | None]:
     """The first events of the partition, as soon as there are so many."""
     values: list[bytes | None] = []
     while len(values) < count:
-        records = only(client.call(a_fetch(len(values), max_wait_ms=500), FETCH_VERSION)).records
+        records = only(client.call(a_fetch(len(values), max_wait_ms=200_000), FETCH_VERSION)).records
         values += [record.value for batch in split_batches(bytes(records)) for record in decode_records(batch)]
     return values
 

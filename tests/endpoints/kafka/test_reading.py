@@ -297,7 +297,7 @@ def test_readers_of_one_tail_get_the_answers_to_their_own_requests(node: KafkaNo
                 reader.call(a_fetch(1), 11)
         asked = [(version, isolation) for version in (4, 5, 11, 12) for isolation in (0, 1)] + [(11, 0)] * 4
         for reader, (version, isolation) in zip(readers, asked, strict=True):
-            reader.send(a_fetch(1, isolation_level=isolation, max_wait_ms=10_000), version)
+            reader.send(a_fetch(1, isolation_level=isolation, max_wait_ms=200_000), version)
         other = readers[-1]
         first.call(a_produce(a_batch(b"now")), 9)
         answers = [only(reader.answer()) for reader in readers]

@@ -180,7 +180,7 @@ def test_waiting_read_committed_consumer_is_woken_by_the_marker(node: KafkaNode,
     producer = start(client)
     client.call(an_enlisting(producer), 3)
     with RawClient(node) as reader:
-        reader.sign_in().send(a_fetch(max_wait_ms=20_000, isolation_level=1), 11)
+        reader.sign_in().send(a_fetch(max_wait_ms=200_000, isolation_level=1), 11)
         write(client, producer, 0, b"a")
         client.call(an_end(producer), 3)
 
@@ -297,7 +297,7 @@ def test_transaction_timeout_is_enforced_by_the_timer_of_the_endpoint(client: Ra
     client.call(an_enlisting(producer), 3)
     write(client, producer, 0, b"late")
 
-    part = only(client.call(a_fetch(max_wait_ms=10_000, isolation_level=1), 11))
+    part = only(client.call(a_fetch(max_wait_ms=200_000, isolation_level=1), 11))
 
     assert part.last_stable_offset == 2
     assert client.call(an_end(producer), 3).error_code == ErrorCode.PRODUCER_FENCED
