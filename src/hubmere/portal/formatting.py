@@ -1,5 +1,6 @@
-"""Formats numbers, sizes, times and event bodies for display. Pure functions without a page."""
+"""Formats numbers, sizes, times, event bodies and values for display. Pure functions without a page."""
 
+import base64
 import codecs
 import json
 import re
@@ -93,6 +94,29 @@ def preview(body: bytes | None) -> str:
 def is_text(text: str) -> bool:
     """Whether a decoded body is text rather than binary data."""
     return _NOT_TEXT.search(text) is None
+
+
+def bytes_text(value: bytes) -> str | None:
+    """Bytes as text; None if they are not text."""
+    text = value.decode("utf-8", "replace")
+    return text if is_text(text) else None
+
+
+def value_text(value: object) -> str:
+    """The value of a property. Bytes are text if they can be, as headers of Kafka clients, else base64."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        text = bytes_text(bytes(value))
+        return f"base64:{base64.b64encode(value).decode('ascii')}" if text is None else text
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, int):
+        # Integers of AMQP have classes of their own, whose names mean nothing to a person.
+        return str(int(value))
+    if isinstance(value, list):
+        return f"[{', '.join(map(value_text, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{value_text(key)}: {value_text(item)}' for key, item in value.items())}}}"
+    return str(value)
 
 
 def is_shortened(body: bytes | None) -> bool:

@@ -1,9 +1,9 @@
 """AMQP and HTTP messages to record batches and back: the only package that knows two formats.
 
 `ingest` and `http` turn publications into batches, `typed_values` reads properties whose types are named, `deliver`
-turns batches into transfers, `view` decodes events for display, `resend` turns such an event into a publication again,
-and `assignments` decodes the partitions of a group member. `hubmere.records.kernels` does the work per event; its
-`record_layout` describes how a message is stored in a record.
+turns batches into transfers, `view` decodes events for display, `view_json` writes them as the HTTP API returns them,
+`resend` turns such an event into a publication again, and `assignments` decodes the partitions of a group member.
+`hubmere.records.kernels` does the work per event; its `record_layout` describes how a message is stored in a record.
 """
 
 from hubmere.translate.assignments import assigned_partitions
@@ -31,6 +31,7 @@ from hubmere.translate.slices import OpenBatch, open_batch
 from hubmere.translate.traces import trace_parents
 from hubmere.translate.typed_values import parse_typed_value
 from hubmere.translate.view import EventView, TypedValue, events
+from hubmere.translate.view_json import event_json
 
 __all__ = [
     "BATCH_FORMAT",
@@ -59,6 +60,7 @@ __all__ = [
     "EventView",
     "TypedValue",
     "events",
+    "event_json",
     "assigned_partitions",
     "trace_parents",
 ]

@@ -7,9 +7,7 @@ until there are events, so that clients need not poll.
 """
 
 import asyncio
-import base64
 import json
-import uuid
 from datetime import UTC, datetime
 from functools import partial
 
@@ -20,7 +18,7 @@ from hubmere.endpoints.http.errors import JSON_TYPE
 from hubmere.endpoints.http.request import Request
 from hubmere.model.errors import InvalidArgument
 from hubmere.model.position import Position
-from hubmere.translate import EventView, TypedValue, events
+from hubmere.translate import EventView, event_json, events
 
 PATH = "{hub*}/consumergroups/{group}/partitions/{partition}/messages"
 
@@ -132,54 +130,3 @@ def _damaged_json(hub: HubView, peek: Peek, next_sequence: int) -> list[dict[str
         and each.first_sequence < next_sequence
         and each.next_sequence > peek.sequence
     ]
-
-
-def event_json(event: EventView) -> dict[str, object]:
-    """One event. Its body and its key are texts if they are UTF-8, else base64."""
-    text, encoding = _text_of(event.body)
-    key, key_encoding = _text_of(event.key)
-    return {
-        "sequenceNumber": event.sequence,
-        "offset": str(event.offset),
-        "enqueuedTime": datetime.fromtimestamp(max(event.enqueued_ms, 0) / 1000, UTC).isoformat(
-            timespec="milliseconds"
-        ),
-        "partitionKey": event.partition_key,
-        "key": key,
-        "keyEncoding": key_encoding,
-        "publisher": event.publisher,
-        "body": text,
-        "bodyEncoding": encoding,
-        "properties": {name: _value_json(value) for name, value in event.properties.items()},
-        "systemProperties": {name: _value_json(value) for name, value in event.system_properties.items()},
-    }
-
-
-def _text_of(body: bytes | None) -> tuple[str | None, str]:
-    if body is None:
-        return None, "none"
-    try:
-        return body.decode(), "utf-8"
-    except UnicodeDecodeError:
-        return base64.b64encode(body).decode(), "base64"
-
-
-def _value_json(typed: TypedValue) -> dict[str, object]:
-    return {"type": typed.type, "value": _json_value(typed.value)}
-
-
-def _json_value(value: object) -> object:
-    """A value that JSON can represent: binary as base64; integers beyond 53 bits and unknown types as text."""
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, int):
-        return int(value) if abs(value) < 2**53 else str(int(value))
-    if isinstance(value, float):
-        return value if value == value and abs(value) != float("inf") else str(value)
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return base64.b64encode(value).decode()
-    if isinstance(value, list):
-        return [_json_value(item) for item in value]
-    if isinstance(value, dict):
-        return {str(name): _json_value(item) for name, item in value.items()}
-    return str(value) if isinstance(value, (str, uuid.UUID)) else repr(value)

@@ -29,10 +29,10 @@ _COLUMNS = (
 def fields(hit: FoundEvent) -> dict[str, object]:
     """One event as plain values. A key or a body that is not text is in `keyBase64` or `bodyBase64`."""
     event = hit.event
-    text = None if event.body is None else _text(event.body)
+    text = None if event.body is None else formatting.bytes_text(event.body)
     key = event.partition_key
     if key is None and event.key is not None:
-        key = _text(event.key)
+        key = formatting.bytes_text(event.key)
     binary_key = event.key if key is None else None
     return {
         "partition": hit.partition,
@@ -47,12 +47,6 @@ def fields(hit: FoundEvent) -> dict[str, object]:
     }
 
 
-def _text(value: bytes) -> str | None:
-    """Bytes as text; None if they are not text."""
-    text = value.decode("utf-8", "replace")
-    return text if formatting.is_text(text) else None
-
-
 def _base64(value: bytes) -> str:
     return base64.b64encode(value).decode("ascii")
 
@@ -63,11 +57,7 @@ def _plain(value: object) -> object:
         return str(value)
     if isinstance(value, (str, int, float, bool)) or value is None:
         return value
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        # Headers of Kafka clients are bytes, and most of them are text.
-        text = _text(bytes(value))
-        return f"base64:{_base64(bytes(value))}" if text is None else text
-    return str(value)
+    return formatting.value_text(value)
 
 
 def to_json(hits: Sequence[FoundEvent]) -> str:

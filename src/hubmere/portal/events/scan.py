@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from hubmere.broker import HubView, LogOpening
 from hubmere.model.errors import Refusal
 from hubmere.model.position import Position
+from hubmere.portal import formatting
 from hubmere.portal.events.search import EVENTS_PER_TURN, FoundEvent, read_page
 from hubmere.portal.sign_in.portal_session import PageContext
 from hubmere.translate import EventView
@@ -54,14 +55,16 @@ class EventFilter:
         if wanted in (event.partition_key or "").casefold() or (event.key is not None and raw in event.key):
             return True
         return any(
-            wanted in name.casefold() or wanted in _text(typed.value).casefold()
+            wanted in name.casefold() or _holds(typed.value, wanted, raw)
             for name, typed in (*event.properties.items(), *event.system_properties.items())
         )
 
 
-def _text(value: object) -> str:
-    """The value of a property as text; headers of Kafka clients are bytes."""
-    return bytes(value).decode("utf-8", "replace") if isinstance(value, (bytes, bytearray, memoryview)) else str(value)
+def _holds(value: object, wanted: str, raw: bytes) -> bool:
+    """Whether a value contains a text as it is shown; text amid binary data is found as well."""
+    if isinstance(value, (bytes, bytearray, memoryview)) and raw in bytes(value):
+        return True
+    return wanted in formatting.value_text(value).casefold()
 
 
 @dataclass(slots=True)

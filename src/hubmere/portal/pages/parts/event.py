@@ -1,15 +1,13 @@
 """Dialog with one event: body as text, JSON and hex, and the event as each protocol delivers it."""
 
-import base64
-import json
-import uuid
 from collections.abc import Mapping
 
 from nicegui import ui
 
 from hubmere.portal import formatting, theme
 from hubmere.portal.events.search import FoundEvent
-from hubmere.translate import EventView, TypedValue
+from hubmere.portal.events.views import amqp_view, captured_view, http_view, kafka_view
+from hubmere.translate import EventView
 
 _NO_BODY = "This event has no body. In a compacted hub it deletes its key."
 
@@ -50,77 +48,3 @@ def _views(event: EventView, *, is_captured: bool) -> Mapping[str, str]:
     views["Kafka"] = kafka_view(event)
     views["HTTP"] = http_view(event)
     return views
-
-
-def amqp_view(event: EventView) -> str:
-    """Annotations and properties that an AMQP receiver gets."""
-    system = {
-        "x-opt-sequence-number-epoch": -1,
-        "x-opt-sequence-number": event.sequence,
-        "x-opt-offset": str(event.offset),
-        "x-opt-enqueued-time": formatting.timestamp(event.enqueued_ms),
-    }
-    lines = ["Annotations and properties", *(f"  {name} = {value}" for name, value in system.items())]
-    lines += [f"  {name} = {_typed_text(value)}" for name, value in event.system_properties.items()]
-    lines += [
-        "",
-        "Application properties",
-        *(f"  {name} = {_typed_text(value)}" for name, value in event.properties.items()),
-    ]
-    return "\n".join(lines)
-
-
-def captured_view(event: EventView) -> str:
-    """What a captured file says about an event besides its body."""
-    lines = [
-        f"SequenceNumber = {event.sequence}",
-        f"Offset = {event.offset}",
-        f"EnqueuedTimeUtc = {formatting.timestamp(event.enqueued_ms)}",
-        "",
-        "SystemProperties",
-        *(f"  {name} = {_typed_text(value)}" for name, value in event.system_properties.items()),
-        "",
-        "Properties",
-        *(f"  {name} = {_typed_text(value)}" for name, value in event.properties.items()),
-    ]
-    return "\n".join(lines)
-
-
-def kafka_view(event: EventView) -> str:
-    """The record that a Kafka consumer gets."""
-    size = "null" if event.body is None else formatting.size(len(event.body))
-    key = "null" if event.key is None else _bytes_text(event.key)
-    lines = [
-        f"offset = {event.sequence}",
-        f"timestamp = {event.enqueued_ms}",
-        f"key = {key}",
-        f"value = {size}",
-        "",
-        "headers",
-    ]
-    lines += [f"  {name} = {'null' if value is None else _bytes_text(value)}" for name, value in event.headers]
-    return "\n".join(lines)
-
-
-def http_view(event: EventView) -> str:
-    """The event as the HTTP API returns it."""
-    shown = {
-        "sequenceNumber": event.sequence,
-        "offset": str(event.offset),
-        "enqueuedTime": formatting.timestamp(event.enqueued_ms),
-        "partitionKey": event.partition_key,
-        "publisher": event.publisher,
-        "properties": {name: _typed_text(value) for name, value in event.properties.items()},
-    }
-    return json.dumps(shown, indent=2, ensure_ascii=False)
-
-
-def _typed_text(typed: TypedValue) -> str:
-    value = typed.value
-    text = _bytes_text(bytes(value)) if isinstance(value, (bytes, bytearray, memoryview)) else str(value)
-    return f"{text} ({typed.type})" if not isinstance(value, (str, uuid.UUID)) else text
-
-
-def _bytes_text(value: bytes) -> str:
-    text = value.decode("utf-8", "replace")
-    return text if formatting.is_text(text) else f"base64:{base64.b64encode(value).decode()}"
