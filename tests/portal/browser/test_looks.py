@@ -56,6 +56,29 @@ def test_colours_follow_the_browser_and_can_be_changed(browser: Browser, portal_
     visitor.context.close()
 
 
+# The times on the time axis of the first chart as they are written, and in UTC.
+_AXIS_TIMES = """() => {
+  const chart = getElement(Number(document.querySelector(".h-chart").id.slice(1)))?.chart;
+  const labels = chart ? chart.getModel().getComponent("xAxis").axis.getViewLabels() : [];
+  const drawn = labels.filter(label => label.tick.value > 1e12);
+  const times = drawn.map(label => new Date(label.tick.value).toISOString().slice(0, 19).replace("T", " "));
+  return drawn.length ? [drawn.map(label => label.rawLabel), times] : null;
+}"""
+
+
+def test_times_of_charts_are_in_utc_like_all_others(browser: Browser, portal_node: Node) -> None:
+    """A peak is compared with the times of events, wherever the operator is."""
+    with browser.new_context(timezone_id="Asia/Tokyo") as context:
+        visitor = Visitor(context, portal_node)
+        visitor.enter(portal_node.admin_token)
+        visitor.open("/scale", "Scale")
+        expect(visitor.page.get_by_text("Time range (UTC)")).to_be_visible()
+
+        written, in_utc = visitor.page.wait_for_function(_AXIS_TIMES).json_value()
+
+    assert written == in_utc
+
+
 def test_thousand_hubs_are_paged(browser: Browser) -> None:
     """Only the visible rows are sent to the browser."""
     names = [f"hub-{number:04}" for number in range(1000)]

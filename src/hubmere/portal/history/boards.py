@@ -67,7 +67,7 @@ class RangeChoice:
         self._on_change = on_change
         self.seconds = RECENT_SECONDS
         with theme.row():
-            theme.note("Time range")
+            theme.note("Time range (UTC)")
             ui.toggle(RANGES, value=RECENT_SECONDS, on_change=self._choose).props(
                 'no-caps dense unelevated toggle-color=primary aria-label="Time range"'
             ).classes("h-range")

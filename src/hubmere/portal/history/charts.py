@@ -123,6 +123,8 @@ def _chart_options(lines: Sequence[Line], formatter: str) -> dict[str, Any]:
     axis = {"axisLabel": {"color": _AXIS}, "axisLine": {"lineStyle": {"color": _AXIS}}}
     return {
         "animation": False,
+        # As all other times of the portal: a peak is compared with the times of events and of log lines.
+        "useUTC": True,
         "grid": {"left": 62, "right": 14, "top": 30, "bottom": 24},
         "legend": {
             "type": "scroll",
