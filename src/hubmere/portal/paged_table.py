@@ -25,6 +25,9 @@ class Column(Generic[T]):
     is_number: bool = False
     # Whether a long text is broken into lines, so that the columns beside it stay visible.
     wraps: bool = False
+    # Whether a long text is cut, so that every row has one line; with `fills`, at the end of the space that is left.
+    cuts: bool = False
+    fills: bool = False
 
 
 class _Table(ui.table, component="paged_table.js"):
@@ -129,7 +132,7 @@ class PagedTable(Generic[T]):
 
 def _column(column: Column[Any]) -> dict[str, object]:
     return {
-        **({"classes": "h-wraps"} if column.wraps else {}),
+        "classes": " ".join(f"h-{name}" for name in ("wraps", "cuts", "fills") if getattr(column, name)),
         "name": column.name,
         "label": column.label,
         "field": column.name,

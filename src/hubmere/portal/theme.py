@@ -79,7 +79,9 @@ body.body--dark .text-negative { --q-negative: #ff8a80; }
 .h-row .q-btn--outline.q-btn--dense { padding: 2px 10px; }
 .h-table td { font-variant-numeric: tabular-nums; }
 .h-table.h-acts th:last-child, .h-table.h-acts td:last-child { position: sticky; right: 0; background: var(--card); }
-.h-table .q-table td.h-wraps { white-space: normal; overflow-wrap: anywhere; min-width: 180px; }
+.h-table .q-table td.h-wraps { white-space: normal; overflow-wrap: anywhere; min-width: 140px; }
+.h-table .q-table td.h-cuts { white-space: nowrap; overflow: hidden; text-overflow: ellipsis; max-width: 220px; }
+.h-table .q-table td.h-fills { width: 100%; max-width: 0; min-width: 140px; }
 .h-clickable tbody tr { cursor: pointer; }
 .h-sort { background: none; border: 0; padding: 0; font: inherit; color: inherit; cursor: pointer;
   text-align: inherit; }
@@ -105,10 +107,12 @@ body.body--dark .h-badge.error { color: #ff8a80; } body.body--dark .h-badge.warn
 @media (max-width: 900px) { .h-menu { display: inline-flex; } .h-shell { display: block; } .h-nav { display: none; }
   .h-nav.h-open { display: block; width: 100%; border-right: 0; border-bottom: 1px solid var(--line); } }
 /* Columns beside each other would not fit: their texts are broken between words. */
-@media (max-width: 1100px) { .h-table .q-table th, .h-table .q-table td { white-space: normal; padding: 4px 6px; }
+@media (max-width: 1400px) { .h-table .q-table th, .h-table .q-table td { white-space: normal; padding: 4px 6px; }
   .h-table .q-table th { vertical-align: bottom; }
   .h-table .q-table th:not(.sorted) .q-table__sort-icon { display: none; }
-  .h-table .q-table td.h-wraps { min-width: 90px; } .h-table .q-table td .q-btn { padding: 2px 4px; } }
+  .h-table .q-table td.h-wraps { min-width: 90px; } .h-table .q-table td.h-cuts { max-width: 130px; }
+  .h-table .q-table td.h-fills { max-width: 0; min-width: 80px; } .h-table .q-table td .q-btn { padding: 2px 4px; } }
+@media (min-width: 1101px) { .h-table.h-acts td:last-child { white-space: nowrap; } }
 @media (max-width: 640px) { .h-main { padding: 10px; } .h-hide-small { display: none; } .h-chart { height: 150px; } }
 """
 

@@ -67,6 +67,9 @@ DIALOGS = (
     ("/links", "Links", ("Links ",)),
     ("/links", "Links", ("Close ",)),
 )
+# How many pixels of the widest table are behind its right edge.
+TABLE_OVERFLOW = """Math.max(0, ...[...document.querySelectorAll('.h-table .q-table__middle')]
+    .map(table => table.scrollWidth - table.clientWidth))"""
 _CONTAINER = "all-places"
 _CHECKPOINT = {
     "fully_qualified_namespace": "localhost", "eventhub_name": "orders", "consumer_group": "$Default",

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, expect
 
 from conformance.clients import NotInstalled, axe_script
 from hubmere.testing import Node
-from portal.browser.places import DIALOGS, PAGES, all_places, open_dialog
+from portal.browser.places import DIALOGS, PAGES, TABLE_OVERFLOW, all_places, open_dialog
 from portal.browser.visitor import Visitor
 
 _BELOW = "/n/{namespace}"
@@ -21,8 +21,6 @@ _SERIOUS = ("serious", "critical")
 _WIDTHS = (390, 768, 1280, 1920)
 _CARD_OVERFLOW = """Math.max(...[...document.querySelectorAll('[role=dialog] .h-card')]
     .map(card => card.scrollWidth - card.clientWidth))"""
-_TABLE_OVERFLOW = """Math.max(0, ...[...document.querySelectorAll('.h-table .q-table__middle')]
-    .map(table => table.scrollWidth - table.clientWidth))"""
 _OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -156,13 +154,14 @@ def test_no_page_scrolls_sideways(person: Visitor) -> None:
     assert {place for place, pixels in overflows.items() if pixels > 0} == set()
 
 
-def test_no_column_is_hidden_on_a_tablet(person: Visitor) -> None:
+@pytest.mark.parametrize("width", [768, 1280])
+def test_no_column_is_hidden(person: Visitor, width: int) -> None:
     """An operator would not know that a table goes on behind its last button."""
-    person.page.set_viewport_size({"width": 768, "height": 900})
+    person.page.set_viewport_size({"width": width, "height": 900})
     overflows = {}
     for path, heading in PAGES:
         person.open(path, heading)
-        overflows[heading] = person.page.evaluate(_TABLE_OVERFLOW)
+        overflows[heading] = person.page.evaluate(TABLE_OVERFLOW)
 
     assert {heading: pixels for heading, pixels in overflows.items() if pixels > 0} == {}
 

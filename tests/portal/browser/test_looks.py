@@ -5,7 +5,10 @@ import re
 from playwright.sync_api import Browser, expect
 
 from hubmere.testing import Node
+from portal.browser.places import TABLE_OVERFLOW
 from portal.browser.visitor import Visitor
+
+_LONG = "n" * 200
 
 
 def test_navigation_of_a_phone_is_in_a_menu(browser: Browser, portal_node: Node) -> None:
@@ -77,6 +80,30 @@ def test_times_of_charts_are_in_utc_like_all_others(browser: Browser, portal_nod
         written, in_utc = visitor.page.wait_for_function(_AXIS_TIMES).json_value()
 
     assert written == in_utc
+
+
+def test_long_names_keys_and_bodies_hide_no_column(admin: Visitor) -> None:
+    """Clients choose them, and one of them would hide the lag or the body of every row."""
+    admin.add_hub(_LONG)
+    admin.arm("PUT", f"eventhubs/{_LONG}/consumergroups/{_LONG[:50]}", {"properties": {}})
+    admin.arm("PUT", f"eventhubs/{_LONG}/authorizationRules/{_LONG[:50]}", {"properties": {"rights": ["Listen"]}})
+    admin.publish("orders", "x" * 1000, key="k" * 120)
+    overflows = {}
+    for width in (768, 1280, 1920):
+        admin.page.set_viewport_size({"width": width, "height": 900})
+        for path, heading, text in (
+            ("", "Overview", _LONG),
+            ("/explorer?hub=orders", "Explorer", "kkk"),
+            ("/groups", "Consumer groups", _LONG),
+            ("/capture", "Capture", _LONG),
+            ("/access", "Access", _LONG),
+            ("/audit", "Audit", _LONG),
+        ):
+            admin.open(path, heading)
+            expect(admin.row(text).first).to_be_visible()
+            overflows[heading, width] = admin.page.evaluate(TABLE_OVERFLOW)
+
+    assert {place: pixels for place, pixels in overflows.items() if pixels > 0} == {}
 
 
 def test_thousand_hubs_are_paged(browser: Browser) -> None:

@@ -64,8 +64,10 @@ def _rules(context: PageContext, only: str | None) -> None:
             ui.button("New rule", on_click=theme.action_handler(lambda: _new_rule(context))).props("no-caps unelevated")
         table = PagedTable[AccessRule](
             (
-                Column("name", "Name", lambda rule: rule.name, lambda rule: rule.name.lower()),
-                Column("scope", "Scope", lambda rule: rule.hub or NAMESPACE_SCOPE, lambda rule: rule.hub or ""),
+                Column("name", "Name", lambda rule: rule.name, lambda rule: rule.name.lower(), wraps=True),
+                Column(
+                    "scope", "Scope", lambda rule: rule.hub or NAMESPACE_SCOPE, lambda rule: rule.hub or "", wraps=True
+                ),
                 Column("rights", "Rights", lambda rule: ", ".join(rule.rights.names)),
                 Column(
                     "updated",
@@ -263,7 +265,7 @@ def _publishers(context: PageContext) -> None:
             ui.button("Revoke", on_click=theme.action_handler(revoke)).props("no-caps outline")
         table = PagedTable[_Publisher](
             (
-                Column("name", "Publisher", lambda row: row.name, lambda row: row.name.lower()),
+                Column("name", "Publisher", lambda row: row.name, lambda row: row.name.lower(), wraps=True),
                 Column("links", "Open links", lambda row: row.link_count, lambda row: row.link_count, True),
                 Column(
                     "since",

@@ -20,12 +20,12 @@ def audit(context: PageContext, _: Request) -> None:
         table = PagedTable[AuditLine](
             (
                 Column("at", "Time (UTC)", lambda line: formatting.timestamp(line.at_ms)),
-                Column("actor", "Actor", lambda line: line.actor, lambda line: line.actor),
+                Column("actor", "Actor", lambda line: line.actor, lambda line: line.actor, wraps=True),
                 Column("peer", "From", lambda line: line.peer, lambda line: line.peer),
                 Column("action", "Action", lambda line: line.action, lambda line: line.action),
                 Column("target", "Target", lambda line: line.target, lambda line: line.target, wraps=True),
                 Column("outcome", "Outcome", _outcome, _outcome),
-                Column("tracking", "Tracking ID", lambda line: line.tracking_id),
+                Column("tracking", "Tracking ID", lambda line: line.tracking_id, wraps=True),
             ),
             key=lambda line: f"{line.at_ms}/{line.action}/{line.target}/{line.tracking_id}",
         )

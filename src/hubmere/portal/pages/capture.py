@@ -77,14 +77,14 @@ class _States:
 
 def _columns(of: Callable[[HubView], HubCaptureStatus]) -> tuple[Column[HubView], ...]:
     return (
-        Column("name", "Event hub", lambda hub: hub.name, lambda hub: hub.name.lower()),
+        Column("name", "Event hub", lambda hub: hub.name, lambda hub: hub.name.lower(), wraps=True),
         Column("state", "Capture", lambda hub: state_text(of(hub)), lambda hub: str(of(hub).state), wraps=True),
         Column("lag", "Pending", lambda hub: _lag_text(of(hub)), lambda hub: of(hub).lag_events, True),
         Column("window", "Window", _window),
         Column("encoding", "Encoding", lambda hub: str(_of(hub).encoding) if _is_described(hub) else ""),
-        Column("destination", "Destination", _destination),
+        Column("destination", "Destination", _destination, wraps=True),
         Column("files", "Files", lambda hub: _files_text(of(hub)), lambda hub: of(hub).files, True),
-        Column("written", "Last file (UTC)", lambda hub: _last_file_text(of(hub))),
+        Column("written", "Last file (UTC)", lambda hub: _last_file_text(of(hub)), wraps=True),
     )
 
 

@@ -191,10 +191,10 @@ class _Groups:
         with theme.card("Consumer groups"):
             self._positions = PagedTable[ConsumerPosition](
                 (
-                    Column("group", "Group", lambda row: row.group, lambda row: row.group),
+                    Column("group", "Group", lambda row: row.group, lambda row: row.group, wraps=True),
                     Column("protocol", "Protocol", lambda row: row.protocol, lambda row: row.protocol),
                     Column("partition", "Partition", lambda row: row.partition, lambda row: row.partition),
-                    Column("reader", "Owner or reader", lambda row: row.reader),
+                    Column("reader", "Owner or reader", lambda row: row.reader, wraps=True),
                     Column("epoch", "Epoch", lambda row: "" if row.epoch is None else row.epoch, is_number=True),
                     Column(
                         "position",
@@ -306,7 +306,9 @@ class _Captured:
                         lambda row: row.backlog_bytes,
                         True,
                     ),
-                    Column("file", "Last file", lambda row: "" if row.last_file is None else row.last_file.name),
+                    Column(
+                        "file", "Last file", lambda row: "" if row.last_file is None else row.last_file.name, wraps=True
+                    ),
                     Column(
                         "events",
                         "Events in last file",

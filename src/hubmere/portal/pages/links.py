@@ -224,8 +224,8 @@ def _show_links(view: ConnectionView) -> None:
         table = PagedTable[LinkView](
             (
                 Column("role", "Activity", lambda row: str(row.role), lambda row: row.role),
-                Column("address", "Address", lambda row: row.address, lambda row: row.address),
-                Column("name", "Name", lambda row: row.name, lambda row: row.name),
+                Column("address", "Address", lambda row: row.address, lambda row: row.address, wraps=True),
+                Column("name", "Name", lambda row: row.name, lambda row: row.name, wraps=True),
                 Column("credit", "Credit", lambda row: _number_text(row.credit), is_number=True),
                 Column("position", "Position", lambda row: _number_text(row.position), is_number=True),
                 Column("lag", "Lag", lambda row: _number_text(row.lag), lambda row: row.lag or 0, True),
@@ -248,10 +248,10 @@ class _Tables:
         with theme.card("Readers"):
             self._readers = PagedTable[_Reader](
                 (
-                    Column("hub", "Event hub", lambda row: row.hub, lambda row: row.hub.lower()),
+                    Column("hub", "Event hub", lambda row: row.hub, lambda row: row.hub.lower(), wraps=True),
                     Column("partition", "Partition", lambda row: row.partition, lambda row: row.partition),
-                    Column("group", "Consumer group", lambda row: row.group, lambda row: row.group),
-                    Column("name", "Reader", lambda row: row.name, lambda row: row.name),
+                    Column("group", "Consumer group", lambda row: row.group, lambda row: row.group, wraps=True),
+                    Column("name", "Reader", lambda row: row.name, lambda row: row.name, wraps=True),
                     Column("epoch", "Epoch", lambda row: "" if row.epoch is None else row.epoch, is_number=True),
                     Column("position", "Position", lambda row: row.position, is_number=True),
                     Column("lag", "Lag", lambda row: formatting.number(row.lag), lambda row: row.lag, True),
@@ -265,9 +265,9 @@ class _Tables:
         with theme.card("Publishers"):
             self._publishers = PagedTable[HubView](
                 (
-                    Column("hub", "Event hub", lambda hub: hub.name, lambda hub: hub.name.lower()),
+                    Column("hub", "Event hub", lambda hub: hub.name, lambda hub: hub.name.lower(), wraps=True),
                     Column("links", "Open links", _link_count, _link_count, True),
-                    Column("names", "Publishers", _publisher_names),
+                    Column("names", "Publishers", _publisher_names, wraps=True),
                     Column("revoked", "Revoked", _revoked_count, _revoked_count, True),
                 ),
                 key=lambda hub: str(hub.name),

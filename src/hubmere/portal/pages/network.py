@@ -82,10 +82,10 @@ class _ApplicationGroups:
             theme.note("Clients of one rule share rates of their own, and can be disabled together.")
             self._table = PagedTable[ApplicationGroup](
                 (
-                    Column("name", "Name", lambda row: row.name, lambda row: row.name.lower()),
-                    Column("client", "Client", lambda row: row.client_id, lambda row: row.client_id),
+                    Column("name", "Name", lambda row: row.name, lambda row: row.name.lower(), wraps=True),
+                    Column("client", "Client", lambda row: row.client_id, lambda row: row.client_id, wraps=True),
                     Column("enabled", "Enabled", lambda row: "yes" if row.is_enabled else "no"),
-                    Column("policies", "Limits per second", _policies_text),
+                    Column("policies", "Limits per second", _policies_text, wraps=True),
                 ),
                 key=lambda row: str(row.name),
                 actions=lambda _: [_EDIT, _DELETE],

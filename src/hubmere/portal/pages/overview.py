@@ -148,7 +148,7 @@ class _Hubs:
                     ui.button("New event hub", on_click=lambda: _new_hub(context)).props("no-caps unelevated")
             self._table = PagedTable[HubView](
                 (
-                    Column("name", "Name", lambda hub: hub.name, lambda hub: hub.name.lower()),
+                    Column("name", "Name", lambda hub: hub.name, lambda hub: hub.name.lower(), wraps=True),
                     Column(
                         "in",
                         "In /s",

@@ -43,7 +43,7 @@ class _Aliases:
             )
             self._table = PagedTable[GeoAlias](
                 (
-                    Column("name", "Alias", lambda row: row.name, lambda row: row.name.lower()),
+                    Column("name", "Alias", lambda row: row.name, lambda row: row.name.lower(), wraps=True),
                     Column("role", "Role of this namespace", lambda row: str(row.role)),
                     Column("partner", "Partner", lambda row: row.partner_namespace or _NOBODY),
                     Column("state", "State", lambda row: row.provisioning_state),
@@ -116,7 +116,7 @@ class _Namespaces:
                 ui.button("New namespace", on_click=theme.action_handler(self._new)).props("no-caps unelevated")
             self._table = PagedTable[NamespaceView](
                 (
-                    Column("name", "Name", lambda row: row.name, lambda row: row.name.lower()),
+                    Column("name", "Name", lambda row: row.name, lambda row: row.name.lower(), wraps=True),
                     Column("tier", "Tier", lambda row: str(row.entity.tier)),
                     Column("units", "Throughput units", lambda row: row.entity.capacity, is_number=True),
                     Column("hubs", "Event hubs", lambda row: len(row.hubs()), is_number=True),

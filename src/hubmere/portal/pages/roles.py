@@ -44,7 +44,7 @@ def roles(context: PageContext, _: Request) -> None:
                     "principal", "Assigned to", lambda one: one.principal_id, lambda one: one.principal_id, wraps=True
                 ),
                 Column("type", "Type", lambda one: str(one.principal_type), lambda one: str(one.principal_type)),
-                Column("scope", "Scope", _scope_text, _scope_text),
+                Column("scope", "Scope", _scope_text, _scope_text, wraps=True),
                 Column("description", "Description", lambda one: one.description, wraps=True),
                 Column(
                     "created",

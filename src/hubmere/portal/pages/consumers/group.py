@@ -101,11 +101,11 @@ def _tiles(*titles: str) -> list[ui.label]:
 def _member_table() -> PagedTable[MemberView]:
     return PagedTable[MemberView](
         (
-            Column("client", "Client", lambda row: row.client_id, lambda row: row.client_id),
+            Column("client", "Client", lambda row: row.client_id, lambda row: row.client_id, wraps=True),
             Column("host", "From", lambda row: row.client_host.lstrip("/"), lambda row: row.client_host),
-            Column("instance", "Instance", lambda row: row.instance_id or ""),
-            Column("partitions", "Partitions", _assignment_text),
-            Column("member", "Member ID", lambda row: row.member_id),
+            Column("instance", "Instance", lambda row: row.instance_id or "", wraps=True),
+            Column("partitions", "Partitions", _assignment_text, wraps=True),
+            Column("member", "Member ID", lambda row: row.member_id, wraps=True),
         ),
         key=lambda row: row.member_id,
         sorted_by="client",
@@ -123,7 +123,7 @@ def _assignment_text(member: MemberView) -> str:
 def _kafka_table(context: PageContext) -> PagedTable[GroupPosition]:
     return PagedTable[GroupPosition](
         (
-            Column("hub", "Event hub", lambda row: row.hub, lambda row: row.hub),
+            Column("hub", "Event hub", lambda row: row.hub, lambda row: row.hub, wraps=True),
             Column("partition", "Partition", lambda row: row.partition, lambda row: row.partition),
             Column("committed", "Committed offset", lambda row: _number(row.committed), is_number=True),
             Column("end", "End", lambda row: _number(row.end if row.end >= 0 else None), is_number=True),
@@ -133,7 +133,12 @@ def _kafka_table(context: PageContext) -> PagedTable[GroupPosition]:
                 "Committed at (UTC)",
                 lambda row: "" if row.committed_ms is None else formatting.timestamp(row.committed_ms),
             ),
-            Column("owner", "Member", lambda row: f"{row.client_id} at {row.client_host}" if row.member_id else ""),
+            Column(
+                "owner",
+                "Member",
+                lambda row: f"{row.client_id} at {row.client_host}" if row.member_id else "",
+                wraps=True,
+            ),
         ),
         key=lambda row: f"{row.hub}/{row.partition}",
         href=lambda row: context.prefix + context.url("/explorer", hub=row.hub),
@@ -248,7 +253,7 @@ def _amqp_table() -> PagedTable[ConsumerPosition]:
         (
             Column("partition", "Partition", lambda row: row.partition, lambda row: row.partition),
             Column("source", "Source", lambda row: "open reader" if row.protocol == "AMQP" else "checkpoint"),
-            Column("owner", "Owner or reader", lambda row: row.reader, lambda row: row.reader),
+            Column("owner", "Owner or reader", lambda row: row.reader, lambda row: row.reader, wraps=True),
             Column("epoch", "Epoch", lambda row: _number(row.epoch), is_number=True),
             Column("position", "Next event", lambda row: _number(row.position), is_number=True),
             Column("lag", "Lag", lambda row: formatting.number(row.lag), lambda row: row.lag, True),

@@ -71,9 +71,9 @@ class _Groups:
                 search.props('dense outlined clearable debounce=200 aria-label="Search groups"')
             self._table = PagedTable[Row](
                 (
-                    Column("group", "Group", lambda row: row.group, lambda row: row.group.lower()),
+                    Column("group", "Group", lambda row: row.group, lambda row: row.group.lower(), wraps=True),
                     Column("protocol", "Protocol", lambda row: row.protocol, lambda row: row.protocol),
-                    Column("hubs", "Event hubs", self._hubs_text),
+                    Column("hubs", "Event hubs", self._hubs_text, wraps=True),
                     Column("state", "State", self._state_text),
                     Column("members", "Members", self._member_count, is_number=True),
                     Column("lag", "Total lag", self._lag_text, self._known_lag, True),

@@ -94,9 +94,9 @@ class _Processors:
 
         return PagedTable[_Group](
             (
-                Column("hub", "Event hub", lambda row: row.hub, lambda row: row.hub),
-                Column("group", "Consumer group", lambda row: row.group, lambda row: row.group),
-                Column("container", "Container", lambda row: row.container, lambda row: row.container),
+                Column("hub", "Event hub", lambda row: row.hub, lambda row: row.hub, wraps=True),
+                Column("group", "Consumer group", lambda row: row.group, lambda row: row.group, wraps=True),
+                Column("container", "Container", lambda row: row.container, lambda row: row.container, wraps=True),
                 Column("owners", "Owners", lambda row: row.owners, lambda row: row.owners, True),
                 Column("partitions", "Partitions", lambda row: len(row.states), lambda row: len(row.states), True),
                 Column("moves", "Owner moves, 1 min", lambda row: row.moves, lambda row: row.moves, True),
@@ -138,8 +138,8 @@ def _groups_of(states: list[ProcessorState]) -> list[_Group]:
 def _partition_table(context: PageContext) -> PagedTable[ProcessorState]:
     return PagedTable[ProcessorState](
         (
-            Column("hub", "Event hub", lambda row: row.hub, lambda row: row.hub),
-            Column("group", "Consumer group", lambda row: row.stored.group, lambda row: row.stored.group),
+            Column("hub", "Event hub", lambda row: row.hub, lambda row: row.hub, wraps=True),
+            Column("group", "Consumer group", lambda row: row.stored.group, lambda row: row.stored.group, wraps=True),
             Column("partition", "Partition", lambda row: row.partition, lambda row: row.partition),
             Column("owner", "Owner", _owner, _owner, wraps=True),
             Column("checkpoint", "Checkpoint", lambda row: _number(row.stored.sequence), is_number=True),

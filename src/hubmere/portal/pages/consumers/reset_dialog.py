@@ -51,7 +51,7 @@ def preview_table() -> PagedTable[PlannedOffset]:
     """The new position of every partition."""
     return PagedTable[PlannedOffset](
         (
-            Column("hub", "Event hub", lambda row: row.hub),
+            Column("hub", "Event hub", lambda row: row.hub, wraps=True),
             Column("partition", "Partition", lambda row: row.partition),
             Column("current", "Committed", lambda row: "" if row.current is None else row.current, is_number=True),
             Column("target", "New", lambda row: row.target, is_number=True),

@@ -19,9 +19,9 @@ def event_table(on_open: Callable[[str], None]) -> PagedTable[FoundEvent]:
             Column("sequence", "Sequence", lambda hit: hit.event.sequence, is_number=True),
             Column("offset", "Offset", lambda hit: str(hit.event.offset), is_number=True),
             Column("enqueued", "Enqueued (UTC)", lambda hit: formatting.timestamp(hit.event.enqueued_ms)),
-            Column("key", "Key", _key),
+            Column("key", "Key", _key, cuts=True),
             Column("size", "Size", lambda hit: formatting.size(len(hit.event.body or b"")), is_number=True),
-            Column("body", "Body", lambda hit: formatting.preview(hit.event.body)),
+            Column("body", "Body", lambda hit: formatting.preview(hit.event.body), cuts=True, fills=True),
         ),
         key=row_key,
         actions=lambda _: ["Open"],
@@ -38,6 +38,5 @@ def row_key(hit: FoundEvent) -> str:
 
 def _key(hit: FoundEvent) -> str:
     event = hit.event
-    return (
-        event.partition_key if event.partition_key is not None else formatting.preview(event.key) if event.key else ""
-    )
+    key = event.key if event.partition_key is None else event.partition_key.encode()
+    return formatting.preview(key) if key else ""
