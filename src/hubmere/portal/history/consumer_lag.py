@@ -6,14 +6,16 @@ next event, and the lag.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from hubmere.broker import Broker, GroupDescription, HubView
+from hubmere.broker import Broker, GroupDescription, HubView, Reader
 from hubmere.model.clock import Clock
 from hubmere.model.errors import Refusal
 from hubmere.model.names import fold
+from hubmere.portal import formatting
+from hubmere.portal.history.reader_names import reader_label
 from hubmere.translate import assigned_partitions
 
 # Names of protocols on pages.
@@ -34,28 +36,39 @@ class ConsumerPosition:
     position: int | None
     lag: int
 
+    @property
+    def lag_text(self) -> str:
+        """The lag for people. A lag of 0 would say that everything was read."""
+        return "unknown" if self.position is None else formatting.number(self.lag)
 
-def consumer_positions(broker: Broker, hub: HubView, now_ms: int) -> list[ConsumerPosition]:
+
+# Names of readers by `reader_names`; the others have the names that they gave themselves.
+ReaderNames = Mapping[Reader, str]
+_NO_NAMES: ReaderNames = {}
+
+
+def consumer_positions(
+    broker: Broker, hub: HubView, now_ms: int, names: ReaderNames = _NO_NAMES
+) -> list[ConsumerPosition]:
     """All readers, checkpoints and committed offsets of a hub, sorted by group and partition."""
-    found = [*_readers(broker, hub), *_checkpoints(broker, hub, now_ms), *_kafka(broker, hub)]
+    found = [*_readers(broker, hub, names), *_checkpoints(broker, hub, now_ms), *_kafka(broker, hub)]
     return sorted(found, key=lambda row: (row.group, row.partition, row.protocol))
 
 
-def amqp_positions(broker: Broker, hub: HubView, group: str, now_ms: int) -> list[ConsumerPosition]:
+def amqp_positions(
+    broker: Broker, hub: HubView, group: str, now_ms: int, names: ReaderNames = _NO_NAMES
+) -> list[ConsumerPosition]:
     """The readers and checkpoints of one consumer group of a hub, by partition."""
-    found = (*_readers(broker, hub), *_checkpoints(broker, hub, now_ms))
+    found = (*_readers(broker, hub, names), *_checkpoints(broker, hub, now_ms))
     return sorted(
         (row for row in found if fold(row.group) == fold(group)), key=lambda row: (row.partition, row.protocol)
     )
 
 
-# What the service calls a reader that gave no name.
-_UNNAMED = "nil"
-
-
-def reader_label(name: str) -> str:
-    """The name of a reader for people."""
-    return "(no name)" if name == _UNNAMED else name
+def group_label(broker: Broker, hub: HubView, group: str) -> str:
+    """The name of a consumer group as it was created; readers and blobs have it in lower case."""
+    names = (str(each.name) for each in broker.entities.groups(hub.entity))
+    return next((name for name in names if fold(name) == fold(group)), group)
 
 
 def lag_by_group(positions: Iterable[ConsumerPosition]) -> dict[str, int]:
@@ -74,14 +87,14 @@ def lag_by_group(positions: Iterable[ConsumerPosition]) -> dict[str, int]:
     return lags
 
 
-def _readers(broker: Broker, hub: HubView) -> Iterator[ConsumerPosition]:
-    names = {fold(group.name): str(group.name) for group in broker.entities.groups(hub.entity)}
+def _readers(broker: Broker, hub: HubView, names: ReaderNames = _NO_NAMES) -> Iterator[ConsumerPosition]:
+    groups = {fold(group.name): str(group.name) for group in broker.entities.groups(hub.entity)}
     for reader in hub.readers():
         yield ConsumerPosition(
-            group=names.get(reader.group, reader.group),
+            group=groups.get(reader.group, reader.group),
             protocol=AMQP,
             partition=reader.partition,
-            reader=reader_label(reader.name),
+            reader=names.get(reader) or reader_label(reader.name),
             epoch=reader.epoch,
             position=reader.next_sequence,
             lag=max(reader.lag, 0),

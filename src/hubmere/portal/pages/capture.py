@@ -121,7 +121,7 @@ def _job_text(context: PageContext) -> str:
     if job.state in (JobState.OFF, JobState.UNSUPERVISED) and not captures.hubs():
         return ""
     spark = f" on Spark {captures.job.spark_version}" if captures.job.spark_version else ""
-    restarts = f", restarted {job.restarts} times" if job.restarts else ""
+    restarts = f", restarted {formatting.quantity(job.restarts, 'time')}" if job.restarts else ""
     reason = f": {job.reason}" if job.reason else ""
     return f"The capture job is {str(job.state).lower()}{spark}{restarts}{reason}."
 

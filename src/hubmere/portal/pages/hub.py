@@ -202,7 +202,7 @@ class _Groups:
                         lambda row: "" if row.position is None else row.position,
                         is_number=True,
                     ),
-                    Column("lag", "Lag", lambda row: formatting.number(row.lag), lambda row: row.lag, True),
+                    Column("lag", "Lag", lambda row: row.lag_text, lambda row: row.lag, True),
                 ),
                 key=lambda row: f"{row.group}/{row.protocol}/{row.partition}/{row.reader}",
                 empty_text="No consumer is connected, and no offset or checkpoint is stored.",
@@ -218,7 +218,8 @@ class _Groups:
     def show(self, hub: HubView) -> None:
         """Display positions and lag of all consumers."""
         session = self._context.session
-        self._positions.show(consumer_positions(session.broker, hub, session.clock.now_ms()))
+        readers = self._context.reader_names(hub)
+        self._positions.show(consumer_positions(session.broker, hub, session.clock.now_ms(), readers))
         self._lag.show()
         names = [str(group.name) for group in self._context.session.broker.entities.groups(hub.entity)]
         if names != self._shown:

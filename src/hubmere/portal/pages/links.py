@@ -4,7 +4,7 @@ Connections show addresses and names of rules, so they need the Manage right on 
 authenticated yet belong to no namespace and are shown to the administrator only.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastapi import Request
@@ -12,11 +12,13 @@ from nicegui import ui
 
 from hubmere.broker import MAX_DESCRIBED, ConnectionView, HubView, LinkRole, LinkView, Reader
 from hubmere.model.entity import Rights
+from hubmere.model.errors import Refusal
 from hubmere.model.names import fold
 from hubmere.portal import formatting, theme
-from hubmere.portal.doctor.diagnosis import Observer, ReaderLink, links_by_reader
+from hubmere.portal.doctor.diagnosis import Observer
 from hubmere.portal.doctor.findings_card import Doctor, FindingsCard
-from hubmere.portal.history.consumer_lag import reader_label
+from hubmere.portal.history.consumer_lag import ReaderNames, group_label
+from hubmere.portal.history.reader_names import reader_label, reader_names
 from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.routes import HUB_PATH, page
 from hubmere.portal.sign_in.portal_session import PageContext
@@ -65,8 +67,8 @@ class _LinksPage:
         now = self._context.session.clock.monotonic()
         views = [] if self._connections is None else self._connections.visible()
         self._findings.show(self._doctor.examine(views))
-        links, observer, hubs = links_by_reader(views), self._doctor.observer, self._doctor.hubs
-        rows = [row for found in observer.readers() for row in _rows(self._context, *found, observer, links, now)]
+        names, observer, hubs = reader_names(views), self._doctor.observer, self._doctor.hubs
+        rows = [row for found in observer.readers() for row in _rows(self._context, *found, observer, names, now)]
         self._connection_count.text = formatting.number(self._context.namespace.counters.active_connections)
         self._reader_count.text = formatting.number(len(rows))
         self._publisher_count.text = formatting.number(sum(len(hub.publisher_names()) for hub in hubs))
@@ -87,16 +89,16 @@ def _rows(
     hub: HubView,
     readers: Sequence[Reader],
     observer: Observer,
-    links: Mapping[Reader, ReaderLink],
+    names: ReaderNames,
     now: float,
 ) -> list[_Reader]:
-    names = {fold(group.name): str(group.name) for group in context.session.broker.entities.groups(hub.entity)}
+    groups = {fold(group.name): str(group.name) for group in context.session.broker.entities.groups(hub.entity)}
     return [
         _Reader(
             hub=hub.name,
             partition=reader.partition,
-            group=names.get(reader.group, reader.group),
-            name=_reader_name(reader, links),
+            group=groups.get(reader.group, reader.group),
+            name=names.get(reader) or reader_label(reader.name),
             epoch=reader.epoch,
             position=reader.next_sequence,
             lag=max(reader.lag, 0),
@@ -104,14 +106,6 @@ def _rows(
         )
         for reader in readers
     ]
-
-
-def _reader_name(reader: Reader, links: Mapping[Reader, ReaderLink]) -> str:
-    """The name of a reader; without one, the client that it belongs to, if the person may know it."""
-    link, label = links.get(reader), reader_label(reader.name)
-    if label == reader.name or link is None:
-        return label
-    return _short(link.connection.client or link.connection.software) or label
 
 
 class _Connections:
@@ -126,7 +120,7 @@ class _Connections:
                     Column("protocol", "Protocol", _protocol, _protocol),
                     Column("rule", "Identity", _identity, _identity, wraps=True),
                     Column("peer", "From", lambda row: row.peer, lambda row: row.peer),
-                    Column("links", "Activity", _links_text, wraps=True),
+                    Column("links", "Activity", lambda row: _links_text(context, row), wraps=True),
                     Column("lag", "Lag", lambda row: formatting.number(_lag(row)), _lag, True),
                     Column(
                         "idle", "Last received", lambda row: f"{row.idle_s:.0f} s ago", lambda row: row.idle_s, True
@@ -199,19 +193,28 @@ def _protocol(view: ConnectionView) -> str:
     return f"{view.protocol}, TLS" if view.is_secure else view.protocol
 
 
-def _links_text(view: ConnectionView) -> str:
+def _links_text(context: PageContext, view: ConnectionView) -> str:
     """The links by role: the address of a single link, the number of several. Request links only if no others."""
     on_hubs = [link for link in view.links if link.role is not LinkRole.ASKS]
     parts = []
     for role in LinkRole:
         links = [link for link in on_hubs or view.links if link.role is role]
         if links:
-            parts.append(f"{role} {_target(links[0]) if len(links) == 1 else f'{len(links)} partitions or hubs'}")
+            parts.append(
+                f"{role} {_target(context, links[0]) if len(links) == 1 else f'{len(links)} partitions or hubs'}"
+            )
     return ", ".join(parts)
 
 
-def _target(link: LinkView) -> str:
-    return f"{link.hub}/{link.partition} as {link.group}" if link.group else _short(link.address)
+def _target(context: PageContext, link: LinkView) -> str:
+    if not link.group:
+        return _short(link.address)
+    try:
+        group = group_label(context.session.broker, context.hub(link.hub), link.group)
+    except Refusal:
+        # The hub has just been deleted.
+        group = link.group
+    return f"{link.hub}/{link.partition} as {group}"
 
 
 def _lag(view: ConnectionView) -> int:

@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import quote
 
-from hubmere.broker import Actor, Broker, Caller, HubView, NamespaceView, OnDone
+from hubmere.broker import Actor, Broker, Caller, HubView, NamespaceView, OnDone, Reader
 from hubmere.model.addresses import Addresses
 from hubmere.model.capture.files import CapturedFiles
 from hubmere.model.clock import Clock
 from hubmere.model.entity import Rights
 from hubmere.model.errors import Refusal, RoleMissing
+from hubmere.model.names import fold
 from hubmere.model.security.roles import Control
 from hubmere.portal import formatting
+from hubmere.portal.history.reader_names import reader_names
 from hubmere.portal.history.recorder import Recorder
 from hubmere.portal.history.sampler import Sampler
 from hubmere.portal.node_facts import NodeFacts
@@ -139,6 +141,12 @@ class PageContext:
         """Whether the person may see readers, groups and lag, but no events: by Listen or by a role that reads."""
         name = None if hub is None else hub.name
         return self.caller.may(Rights.LISTEN, name) or self.caller.controls(name) >= Control.READ
+
+    def reader_names(self, hub: HubView) -> dict[Reader, str]:
+        """The names of the readers of a hub, as far as the person may see connections."""
+        if not hub.readers() or not self.may(Rights.MANAGE):
+            return {}
+        return reader_names(self.session.broker.connections.snapshots(fold(self.namespace_name)))
 
     def require(self, right: Rights, hub: HubView | None = None) -> None:
         """Raise a refusal unless the person has a right on the namespace or on one of its hubs."""

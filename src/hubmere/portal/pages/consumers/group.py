@@ -163,7 +163,8 @@ def _reset_dialog(context: PageContext, group_id: str) -> None:
     hubs = [_ALL_HUBS, *(hub.name for hub in context.hubs())]
     with theme.dialog(f"Reset offsets of {group_id}", has_close=True) as dialog:
         if found.member_count:
-            theme.note(f"The group has {found.member_count} active members. Stop them first: a reset is refused.")
+            members = formatting.quantity(found.member_count, "active member")
+            theme.note(f"The group has {members}. Stop the group first: a reset is refused.")
         hub = theme.choice(hubs, _ALL_HUBS, "Event hub")
         form = ResetForm()
         table = preview_table()
@@ -227,7 +228,8 @@ class _AmqpGroup:
         hub = self._context.hub(self._hub)
         self._context.require_view(hub)
         session = self._context.session
-        rows = amqp_positions(session.broker, hub, self._name, session.clock.now_ms())
+        names = self._context.reader_names(hub)
+        rows = amqp_positions(session.broker, hub, self._name, session.clock.now_ms(), names)
         readers = len([row for row in rows if row.epoch is not None or row.reader])
         lag = known_lag_text(rows)
         for tile, text in zip(self._tiles, (hub.name, "AMQP", formatting.number(readers), lag), strict=True):
@@ -256,7 +258,7 @@ def _amqp_table() -> PagedTable[ConsumerPosition]:
             Column("owner", "Owner or reader", lambda row: row.reader, lambda row: row.reader, wraps=True),
             Column("epoch", "Epoch", lambda row: _number(row.epoch), is_number=True),
             Column("position", "Next event", lambda row: _number(row.position), is_number=True),
-            Column("lag", "Lag", lambda row: formatting.number(row.lag), lambda row: row.lag, True),
+            Column("lag", "Lag", lambda row: row.lag_text, lambda row: row.lag, True),
         ),
         key=lambda row: f"{row.partition}/{row.protocol}/{row.reader}",
         sorted_by="partition",

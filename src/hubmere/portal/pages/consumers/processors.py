@@ -12,6 +12,7 @@ from hubmere.portal import formatting, theme
 from hubmere.portal.doctor.findings_card import FindingsCard
 from hubmere.portal.doctor.processor_checks import processor_findings
 from hubmere.portal.events import search
+from hubmere.portal.history.consumer_lag import group_label
 from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.consumers.reset_dialog import ResetForm, preview_table
 from hubmere.portal.pages.routes import HUB_PATH, page
@@ -95,7 +96,13 @@ class _Processors:
         return PagedTable[_Group](
             (
                 Column("hub", "Event hub", lambda row: row.hub, lambda row: row.hub, wraps=True),
-                Column("group", "Consumer group", lambda row: row.group, lambda row: row.group, wraps=True),
+                Column(
+                    "group",
+                    "Consumer group",
+                    lambda row: _group_text(context, row.hub, row.group),
+                    lambda row: row.group,
+                    wraps=True,
+                ),
                 Column("container", "Container", lambda row: row.container, lambda row: row.container, wraps=True),
                 Column("owners", "Owners", lambda row: row.owners, lambda row: row.owners, True),
                 Column("partitions", "Partitions", lambda row: len(row.states), lambda row: len(row.states), True),
@@ -139,7 +146,13 @@ def _partition_table(context: PageContext) -> PagedTable[ProcessorState]:
     return PagedTable[ProcessorState](
         (
             Column("hub", "Event hub", lambda row: row.hub, lambda row: row.hub, wraps=True),
-            Column("group", "Consumer group", lambda row: row.stored.group, lambda row: row.stored.group, wraps=True),
+            Column(
+                "group",
+                "Consumer group",
+                lambda row: _group_text(context, row.hub, row.stored.group),
+                lambda row: row.stored.group,
+                wraps=True,
+            ),
             Column("partition", "Partition", lambda row: row.partition, lambda row: row.partition),
             Column("owner", "Owner", _owner, _owner, wraps=True),
             Column("checkpoint", "Checkpoint", lambda row: _number(row.stored.sequence), is_number=True),
@@ -150,6 +163,10 @@ def _partition_table(context: PageContext) -> PagedTable[ProcessorState]:
         key=lambda row: f"{row.stored.container}/{row.hub}/{row.stored.group}/{row.partition}",
         href=lambda row: context.prefix + context.url("/explorer", hub=row.hub),
     )
+
+
+def _group_text(context: PageContext, hub: str, group: str) -> str:
+    return group_label(context.session.broker, context.hub(hub), group)
 
 
 def _owner(state: ProcessorState) -> str:
@@ -174,7 +191,8 @@ def _time(value_ms: int | None) -> int:
 def _reset_dialog(context: PageContext, group: ProcessorGroup) -> None:
     """Show the dialog that resets checkpoints: choose, preview, reset."""
     context.require(Rights.MANAGE, context.hub(group.hub))
-    with theme.dialog(f"Reset processors of {group.hub}, {group.group}", has_close=True) as dialog:
+    name = _group_text(context, group.hub, group.group)
+    with theme.dialog(f"Reset processors of {group.hub}, {name}", has_close=True) as dialog:
         theme.note("Stop the processors first: a reset is refused while one of them owns or reads a partition.")
         form = ResetForm()
         table = preview_table()
