@@ -205,6 +205,29 @@ def test_events_are_found_by_sequence_offset_time_and_key(admin: Visitor) -> Non
     admin.expect_notification("a whole number")
 
 
+def test_search_survives_a_reload(admin: Visitor) -> None:
+    """A colleague gets the link to what was found; other pages link to the events that a consumer is at."""
+    admin.add_hub("linked", partitions=2)
+    for number in range(4):
+        admin.rest("POST", "linked/partitions/1/messages", content=f"reading {number}".encode())
+    rows = admin.page.locator("tbody tr")
+    admin.open("/explorer?hub=linked&partition=1&from=sequence&at=2&text=reading&last=9&key=", "Explorer")
+    expect(rows).to_have_count(2)
+
+    admin.field("Value").fill("1")
+    admin.field("Contains text").fill("reading 3")
+    admin.button("Search").click()
+    expect(rows).to_have_count(1)
+    admin.page.reload()
+
+    expect(rows).to_have_count(1)
+    expect(admin.row("reading 3")).to_be_visible()
+    expect(admin.field("Value")).to_have_value("1")
+    expect(admin.field("Until a sequence number")).to_have_value("9")
+    admin.open("/explorer?hub=linked&partition=77&from=nowhere", "Explorer")
+    expect(rows).to_have_count(4)
+
+
 def test_events_are_paged_exported_and_sent_again(admin: Visitor) -> None:
     """Older events are one click away, and a search can be exported."""
     admin.add_hub("paged", partitions=1)

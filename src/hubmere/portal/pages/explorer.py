@@ -1,6 +1,6 @@
 """Explorer page: page through events, search and filter them, follow new ones, open, export and send them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fastapi import Request
 from nicegui import ui
@@ -54,7 +54,7 @@ def explorer(context: PageContext, request: Request) -> None:
                 "no-caps unelevated"
             )
     if context.may(Rights.LISTEN, context.hub(name)):
-        _Events(context, name)
+        _Events(context, name, request.query_params)
     else:
         theme.note("To see events, sign in with a key that has the Listen right.")
 
@@ -64,19 +64,34 @@ def _open_hub(context: PageContext, hub: str | None) -> None:
         ui.navigate.to(context.url("/explorer", hub=hub))
 
 
-class _Form:
-    """The fields of a search."""
+def _one_of(options: Sequence[str], wanted: str | None) -> str:
+    """The wanted option if there is one of this name, else the first one."""
+    return wanted if wanted is not None and wanted in options else options[0]
 
-    def __init__(self, hub: HubView, on_search: theme.Action) -> None:
+
+class _Form:
+    """The fields of a search, with the values in the address of the page."""
+
+    def __init__(self, hub: HubView, on_search: theme.Action, query: Mapping[str, str]) -> None:
         search_again = theme.action_handler(on_search)
+        partitions = [_ALL, *hub.entity.partition_ids]
         with theme.row():
-            self.partition = ui.select([_ALL, *hub.entity.partition_ids], value=_ALL, label="Partition")
-            self.kind = ui.select(_KINDS, value=_NEWEST, label="Search")
-            self._value = ui.input("Value").on("keydown.enter", search_again)
+            self.partition = ui.select(partitions, value=_one_of(partitions, query.get("partition")), label="Partition")
+            self.kind = ui.select(_KINDS, value=_one_of(list(_KINDS), query.get("from")), label="Search")
+            self._value = ui.input("Value", value=query.get("at", "")).on("keydown.enter", search_again)
             self._value.bind_visibility_from(self.kind, "value", lambda kind: kind not in _PLAIN_KINDS)
             for field in (self.partition, self.kind, self._value):
                 field.props("outlined dense").style(FIELD_STYLE)
-            self.filter = FilterFields(on_search)
+            self.filter = FilterFields(on_search, query)
+
+    def query(self) -> dict[str, str]:
+        """The fields that differ from those of a new page, as parameters of its address."""
+        found = {} if self.partition.value == _ALL else {"partition": str(self.partition.value)}
+        if self.kind.value != _NEWEST:
+            found["from"] = str(self.kind.value)
+        if self.kind.value not in _PLAIN_KINDS:
+            found["at"] = (self._value.value or "").strip()
+        return found | self.filter.query()
 
     def partitions(self, hub: HubView) -> tuple[int, ...]:
         """The chosen partitions."""
@@ -96,19 +111,19 @@ class _Form:
 class _Events:
     """The table of events: pages of a search, or new events."""
 
-    def __init__(self, context: PageContext, hub: str) -> None:
+    def __init__(self, context: PageContext, hub: str, query: Mapping[str, str]) -> None:
         self._context = context
         self._hub = hub
         self._tail: Tail | None = None
         with theme.card():
-            self._form = _Form(context.hub(hub), self._search_again)
+            self._form = _Form(context.hub(hub), self._search_again, query)
             self._search = EventSearch[list[tuple[int, int, int]]](
                 new_scan=self._new_scan,
                 require_right=self._readable_hub,
                 on_open=self._open,
                 file_name=hub,
                 add_controls=self._add_live_switch,
-                on_search=self._stop_live,
+                on_search=self._begin_search,
             )
         self._timer = ui.timer(_TAIL_SECONDS, theme.action_handler(self._show_new_events), active=False)
         ui.timer(0.05, theme.action_handler(self._search.search), once=True)
@@ -127,6 +142,12 @@ class _Events:
     async def _search_again(self) -> None:
         await self._search.search()
 
+    def _begin_search(self) -> None:
+        """A reload, a bookmark and the back button find the same search again."""
+        self._live.value = False
+        address = self._context.url("/explorer", hub=self._hub, **self._form.query())
+        ui.navigate.history.replace(self._context.prefix + address)
+
     async def _new_scan(self) -> Scan:
         hub = self._readable_hub()
         scan = Scan(self._context, hub, self._form.filter.event_filter(), newest_first=self._form.newest_first)
@@ -136,9 +157,6 @@ class _Events:
         return scan
 
     # --- live tail ---
-
-    def _stop_live(self) -> None:
-        self._live.value = False
 
     def _switch_live(self) -> None:
         self._timer.active = bool(self._live.value)

@@ -13,11 +13,11 @@ from hubmere.model.names import group_name
 from hubmere.portal import formatting, theme
 from hubmere.portal.history import charts
 from hubmere.portal.history.boards import Board, ChartSpec, LagBoard
-from hubmere.portal.history.consumer_lag import ConsumerPosition, consumer_positions
+from hubmere.portal.history.consumer_lag import AMQP, KAFKA, ConsumerPosition, consumer_positions
 from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.capture import state_text, status
 from hubmere.portal.pages.parts.hub_settings import settings_card
-from hubmere.portal.pages.routes import CAPTURED_PATH, HUB_PATH, page
+from hubmere.portal.pages.routes import CAPTURED_PATH, GROUP_PATH, HUB_PATH, page
 from hubmere.portal.sign_in.portal_session import PageContext
 from hubmere.portal.snippets import VARIABLE, snippets
 
@@ -182,6 +182,11 @@ def _partition(hub: HubView, number: int, rates: Sequence[float]) -> _Partition:
 # --- consumer groups -------------------------------------------------------------------------------------------------
 
 
+def _group_url(context: PageContext, hub: str, row: ConsumerPosition) -> str:
+    protocol = KAFKA if row.protocol == KAFKA else AMQP
+    return context.url(GROUP_PATH, protocol=protocol, group=row.group, hub="" if protocol == KAFKA else hub)
+
+
 class _Groups:
     """Consumers of all protocols, their lag over time, and the consumer groups of the hub."""
 
@@ -205,6 +210,7 @@ class _Groups:
                     Column("lag", "Lag", lambda row: row.lag_text, lambda row: row.lag, True),
                 ),
                 key=lambda row: f"{row.group}/{row.protocol}/{row.partition}/{row.reader}",
+                href=lambda row: context.prefix + _group_url(context, name, row),
                 empty_text="No consumer is connected, and no offset or checkpoint is stored.",
             )
             self._dialogs = ui.element("div")

@@ -13,7 +13,7 @@ from hubmere.portal.events import search
 from hubmere.portal.history.boards import LagBoard
 from hubmere.portal.history.consumer_lag import KAFKA, ConsumerPosition, amqp_positions
 from hubmere.portal.paged_table import Column, PagedTable
-from hubmere.portal.pages.consumers.groups import administration, known_lag_text
+from hubmere.portal.pages.consumers.groups import administration, known_lag_text, position_url
 from hubmere.portal.pages.consumers.reset_dialog import ResetForm, preview_table
 from hubmere.portal.pages.routes import GROUP_PATH, page
 from hubmere.portal.sign_in.portal_session import PageContext
@@ -141,7 +141,7 @@ def _kafka_table(context: PageContext) -> PagedTable[GroupPosition]:
             ),
         ),
         key=lambda row: f"{row.hub}/{row.partition}",
-        href=lambda row: context.prefix + context.url("/explorer", hub=row.hub),
+        href=lambda row: context.prefix + position_url(context, row.hub, row.partition, row.committed),
         empty_text="The group has committed no offset.",
     )
 

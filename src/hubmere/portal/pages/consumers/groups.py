@@ -182,6 +182,12 @@ def all_groups(context: PageContext) -> list[Row]:
     return rows
 
 
+def position_url(context: PageContext, hub: str, partition: int, sequence: int | None) -> str:
+    """The URL of a partition in Explorer, from the event that a consumer is at."""
+    start = {} if sequence is None else {"from": "sequence", "at": str(sequence)}
+    return context.url("/explorer", hub=hub, partition=str(partition), **start)
+
+
 def administration(context: PageContext) -> GroupAdministration:
     """The administration of the namespace's Kafka groups."""
     clock = context.session.clock

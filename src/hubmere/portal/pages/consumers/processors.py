@@ -14,6 +14,7 @@ from hubmere.portal.doctor.processor_checks import processor_findings
 from hubmere.portal.events import search
 from hubmere.portal.history.consumer_lag import group_label
 from hubmere.portal.paged_table import Column, PagedTable
+from hubmere.portal.pages.consumers.groups import position_url
 from hubmere.portal.pages.consumers.reset_dialog import ResetForm, preview_table
 from hubmere.portal.pages.routes import HUB_PATH, page
 from hubmere.portal.sign_in.portal_session import PageContext
@@ -161,7 +162,7 @@ def _partition_table(context: PageContext) -> PagedTable[ProcessorState]:
             Column("problems", "Problems", lambda row: "; ".join(row.problems), wraps=True),
         ),
         key=lambda row: f"{row.stored.container}/{row.hub}/{row.stored.group}/{row.partition}",
-        href=lambda row: context.prefix + context.url("/explorer", hub=row.hub),
+        href=lambda row: context.prefix + position_url(context, row.hub, row.partition, row.stored.sequence),
     )
 
 

@@ -3,7 +3,7 @@
 Explorer and the page of captured files share it. A page gives it a function that makes a scan of what it searches.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from nicegui import ui
@@ -16,6 +16,7 @@ from hubmere.portal.pages.parts.event_table import event_table, row_key
 
 FIELD_STYLE = "min-width: 190px; flex: 1 1 190px; max-width: 300px"
 _PAGE_EVENTS = 100
+_NO_QUERY: Mapping[str, str] = {}
 
 B = TypeVar("B")
 
@@ -49,17 +50,27 @@ class PagedScan(Protocol[B]):
 
 
 class FilterFields:
-    """The fields by which events are filtered; they are added to the row in which they are built."""
+    """The fields by which events are filtered; they are added to the row in which they are built.
 
-    def __init__(self, on_search: theme.Action) -> None:
+    `query` has their values at the beginning, by the names that `query` gives them.
+    """
+
+    def __init__(self, on_search: theme.Action, query: Mapping[str, str] = _NO_QUERY) -> None:
         search_again = theme.action_handler(on_search)
         self._text = ui.input("Contains text").on("keydown.enter", search_again)
         self._text.tooltip("In the body, the key, or a property")
         self._key = ui.input("Key").on("keydown.enter", search_again)
         self._until = ui.input("Until a time (UTC)").on("keydown.enter", search_again)
         self._last = ui.input("Until a sequence number").on("keydown.enter", search_again)
-        for field in (self._text, self._key, self._until, self._last):
+        self._fields = {"text": self._text, "key": self._key, "until": self._until, "last": self._last}
+        for name, field in self._fields.items():
             field.props("outlined dense").style(FIELD_STYLE)
+            field.value = query.get(name, "")
+
+    def query(self) -> dict[str, str]:
+        """The fields that have a value, as parameters of the address of the page."""
+        values = {name: (field.value or "").strip() for name, field in self._fields.items()}
+        return {name: value for name, value in values.items() if value}
 
     def event_filter(self) -> EventFilter:
         """The filter in the fields."""

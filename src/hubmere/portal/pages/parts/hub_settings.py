@@ -26,7 +26,7 @@ class _Form:
         self._status = ui.select(
             [str(each) for each in Status if each.is_settable], value=str(entity.status), label="Status"
         )
-        self._timestamps = ui.select(_TIMESTAMPS, value=str(entity.timestamp_type), label="Timestamps of Kafka events")
+        self._timestamps = ui.select(_TIMESTAMPS, value=str(entity.timestamp_type), label="Kafka timestamps")
         self._tombstones = ui.number(
             "Hours that deleted keys are kept", value=entity.retention.tombstone_hours, min=1, precision=0
         )
