@@ -133,6 +133,15 @@ document.addEventListener("keydown", (event) => {
 });
 """
 
+# Enter in a field confirms the dialog, as in a form. In a list it chooses an option; in a text area it is a line end.
+_ENTER_CONFIRMS = """
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || event.isComposing || event.repeat) return;
+  if (!event.target.matches(".q-dialog input:not([role=combobox])")) return;
+  event.target.closest(".q-dialog").querySelector("button.h-default:not([disabled])")?.click();
+});
+"""
+
 # The node refuses the WebSocket of a login that has ended, as after a restart, and NiceGUI tries to connect for ever.
 # The portal redirects the requests of such a page, and answers a HEAD of any other page without building it.
 _LEAVE_WITHOUT_LOGIN = """
@@ -189,7 +198,7 @@ _THEMES: Mapping[bool | None, tuple[bool | None, str, str]] = {
 def frame(context: PageContext, page: str, title: str) -> Iterator[None]:
     """Header and navigation around a page."""
     ui.add_css(CSS)
-    ui.add_head_html(f"<script>{_FOCUS_TRAP}{_LEAVE_WITHOUT_LOGIN}</script>")
+    ui.add_head_html(f"<script>{_FOCUS_TRAP}{_ENTER_CONFIRMS}{_LEAVE_WITHOUT_LOGIN}</script>")
     ui.colors(primary="#0b7a75", secondary="#4a6265", negative="#c5362f", positive="#12856f")
     ui.page_title(f"{title} · {context.namespace_name} · Hubmere")
     dark = ui.dark_mode(context.session.login.theme)
@@ -440,7 +449,7 @@ def dialog_buttons(box: ui.dialog, label: str, action: Action) -> None:
     with row():
         ui.space()
         ui.button("Cancel", on_click=box.close).props("flat no-caps")
-        ui.button(label, on_click=action_handler(run_once)).props("no-caps unelevated")
+        ui.button(label, on_click=action_handler(run_once)).props("no-caps unelevated").classes("h-default")
 
 
 async def confirm(question: str, button: str, *, typed: str | None = None) -> bool:
@@ -453,6 +462,7 @@ async def confirm(question: str, button: str, *, typed: str | None = None) -> bo
             ui.space()
             ui.button("Cancel", on_click=lambda: box.submit(False)).props("flat no-caps")
             accept = ui.button(button, on_click=lambda: box.submit(True)).props("no-caps color=negative")
+            accept.classes("h-default")
         if field is not None:
             accept.bind_enabled_from(field, "value", lambda text: text == typed)
     answer = await box

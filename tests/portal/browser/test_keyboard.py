@@ -178,6 +178,23 @@ def test_header_of_a_column_sorts_and_keeps_the_focus(operator: Visitor) -> None
     expect(header.get_by_role("button")).to_be_focused()
 
 
+def test_enter_in_a_field_confirms_the_dialog(operator: Visitor) -> None:
+    """As in every form: a refused name stays, a good one is created; a double press creates one."""
+    operator.open("/hub?hub=orders", "orders")
+    operator.button("New consumer group").press("Enter")
+    operator.field("Name").fill("not a name")
+    operator.field("Name").press("Enter")
+    operator.expect_notification("consumer group name")
+    expect(operator.field("Name")).to_have_value("not a name")
+
+    operator.field("Name").fill("by-enter")
+    operator.field("Name").press("Enter")
+
+    operator.expect_notification("Consumer group by-enter was created.")
+    expect(operator.page.get_by_role("dialog")).to_have_count(0)
+    operator.arm("DELETE", "eventhubs/orders/consumergroups/by-enter", {})
+
+
 def test_row_opens_tabs_change_and_text_is_copied(operator: Visitor) -> None:
     """A row by its button, a tab by arrow keys, a snippet by its copy button."""
     operator.open("/explorer?hub=orders", "Explorer")

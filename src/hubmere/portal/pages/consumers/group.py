@@ -187,7 +187,7 @@ def _reset_dialog(context: PageContext, group_id: str) -> None:
 
         with theme.row():
             ui.space()
-            ui.button("Preview", on_click=theme.action_handler(preview)).props("no-caps outline")
+            ui.button("Preview", on_click=theme.action_handler(preview)).props("no-caps outline").classes("h-default")
             ui.button("Reset", on_click=theme.action_handler(reset)).props("no-caps unelevated color=negative")
 
 

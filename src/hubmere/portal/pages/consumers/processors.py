@@ -220,5 +220,5 @@ def _reset_dialog(context: PageContext, group: ProcessorGroup) -> None:
 
         with theme.row():
             ui.space()
-            ui.button("Preview", on_click=theme.action_handler(preview)).props("no-caps outline")
+            ui.button("Preview", on_click=theme.action_handler(preview)).props("no-caps outline").classes("h-default")
             ui.button("Reset", on_click=theme.action_handler(run)).props("no-caps unelevated color=negative")
