@@ -370,14 +370,19 @@ def status() -> ui.label:
 # --- actions and refresh ---------------------------------------------------------------------------------------------
 
 
-def show_refusal(refusal: Refusal) -> None:
-    """Show a refusal as a notification. If the login has ended, go to the sign-in page."""
+def show_refusal(refusal: Refusal, *, is_last: bool = False) -> None:
+    """Show a refusal as a notification. If the login has ended, go to the sign-in page.
+
+    `is_last` is for a page that cannot be refreshed any more: the notification says so and stays.
+    """
     if isinstance(refusal, SignedOut):
         request = ui.context.client.request
         path = request.url.path.removeprefix(request.scope["root_path"])
         ui.navigate.to(sign_in_url(path, request.url.query))
     else:
-        ui.notify(refusal.text(), type="negative", multi_line=True, close_button="Close", timeout=10_000)
+        text = f"{refusal.text()} This page is no longer updated." if is_last else refusal.text()
+        timeout_ms = 0 if is_last else 10_000
+        ui.notify(text, type="negative", multi_line=True, close_button="Close", timeout=timeout_ms)
 
 
 def action_handler(action: Action) -> Callable[..., Awaitable[None]]:
@@ -410,7 +415,7 @@ def refresh_regularly(refresh: Callable[[], None], interval_s: float = _REFRESH_
         except Refusal as refusal:
             timer.deactivate()
             if not has_failed:
-                show_refusal(refusal)
+                show_refusal(refusal, is_last=True)
             has_failed = True
 
     refresh()

@@ -106,6 +106,26 @@ def test_long_names_keys_and_bodies_hide_no_column(admin: Visitor) -> None:
     assert {place: pixels for place, pixels in overflows.items() if pixels > 0} == {}
 
 
+def test_new_node_leads_to_the_first_event(browser: Browser) -> None:
+    """Without an event hub, each page has a next step, and the first steps follow what has been done."""
+    with Node(settings={"memory": True, "as": "unlimited"}) as node, browser.new_context() as context:
+        visitor = Visitor(context, node)
+        visitor.enter(node.admin_token)
+        for path, heading in (("/groups", "Consumer groups"), ("/capture", "Capture")):
+            visitor.open(path, heading)
+            expect(visitor.page.get_by_text("yet").first).to_be_visible()
+        visitor.open("/explorer", "Explorer")
+        visitor.page.get_by_role("link", name="Create one on the overview").click()
+        visitor.expect_heading("Overview")
+
+        visitor.button("Create an event hub").click()
+        visitor.field("Name").fill("first")
+        visitor.field("Name").press("Enter")
+        visitor.button("Send a test event to first").click()
+
+        expect(visitor.page.get_by_text("Event 0 was sent to first.")).to_be_visible()
+
+
 def test_thousand_hubs_are_paged(browser: Browser) -> None:
     """Only the visible rows are sent to the browser."""
     names = [f"hub-{number:04}" for number in range(1000)]

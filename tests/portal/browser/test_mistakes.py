@@ -95,6 +95,19 @@ def test_lag_of_a_group_that_nobody_reads_with_is_unknown(admin: Visitor) -> Non
     expect(admin.page.locator(".h-tile", has_text="Total lag").locator(".h-tile-number")).to_have_text("unknown")
 
 
+def test_page_of_a_deleted_hub_says_that_it_is_out_of_date(admin: Visitor) -> None:
+    """Its last numbers look like those of a hub that gets no events."""
+    admin.add_hub("out-of-date")
+    admin.open("/hub?hub=out-of-date", "out-of-date")
+
+    admin.arm("DELETE", "eventhubs/out-of-date", {})
+
+    admin.expect_notification("This page is no longer updated.")
+    admin.page.reload()
+    admin.page.get_by_role("link", name="Go to the overview").press("Enter")
+    admin.expect_heading("Overview")
+
+
 def test_live_view_of_a_deleted_hub_ends(admin: Visitor) -> None:
     """Otherwise the same message appears twice a second."""
     admin.add_hub("short-lived", partitions=1)

@@ -46,6 +46,7 @@ def capture(context: PageContext, _: Request) -> None:
             actions=actions,
             on_act=act,
             sorted_by="name",
+            empty_text="There are no event hubs yet.",
         )
 
     def refresh() -> None:

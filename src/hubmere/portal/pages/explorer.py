@@ -39,6 +39,7 @@ def explorer(context: PageContext, request: Request) -> None:
     names = [str(hub.name) for hub in context.hubs()]
     if not names:
         theme.note("There are no event hubs yet.")
+        ui.link("Create one on the overview", context.url(""))
         return
     wanted = request.query_params.get("hub") or names[0]
     name = str(context.hub(wanted).name)

@@ -31,7 +31,7 @@ _EXAMINE_SECONDS = 15.0
 def overview(context: PageContext, _: Request) -> None:
     """Tiles, charts and hubs."""
     essentials = Essentials(context)
-    FirstSteps(context)
+    first_steps = FirstSteps(context, lambda: _new_hub(context))
     attention = _Attention(context)
     tiles = _Tiles()
     single = _only_hub(context)
@@ -49,6 +49,7 @@ def overview(context: PageContext, _: Request) -> None:
         tiles.show(history, context.session.broker.loop_lag.longest_s(context.session.clock.monotonic()))
         hubs.show()
         essentials.show()
+        first_steps.show()
         attention.show()
 
     theme.refresh_regularly(refresh)
@@ -172,6 +173,7 @@ class _Hubs:
                 key=lambda hub: str(hub.name),
                 href=lambda hub: context.prefix + context.url(HUB_PATH, hub=hub.name),
                 sorted_by="name",
+                empty_text="There are no event hubs yet, or none has this name.",
             )
 
     def _size_text(self, hub: HubView) -> str:

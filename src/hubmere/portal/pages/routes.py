@@ -58,15 +58,15 @@ def _build(build: Build, context: PageContext, request: Request) -> None:
     try:
         build(context, request)
     except Refusal as refusal:
-        _show_refused(refusal)
+        _show_refused(refusal, context.url(""))
 
 
-def _show_refused(refusal: Refusal) -> None:
+def _show_refused(refusal: Refusal, overview: str = "/") -> None:
     is_missing = isinstance(refusal, (NotFound, refusals.GroupUnknown))
     ui.context.client.status_code = 404 if is_missing else 403
     with theme.card("Not found" if is_missing else "This page cannot be shown"):
         ui.label(refusal.text()).props('role="alert"')
-        ui.link("Go to the overview", "/")
+        ui.link("Go to the overview", overview)
 
 
 @ui.page("/")

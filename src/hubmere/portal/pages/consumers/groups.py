@@ -84,6 +84,7 @@ class _Groups:
                     context.prefix + context.url(GROUP_PATH, protocol=row.protocol, group=row.group, hub=row.hub)
                 ),
                 sorted_by="group",
+                empty_text="There are no groups yet, or none has this name. Each event hub brings its first one.",
             )
         ui.timer(1.0, theme.action_handler(self._update_trends), once=True)
         ui.timer(_TREND_REFRESH_SECONDS, theme.action_handler(self._update_trends))

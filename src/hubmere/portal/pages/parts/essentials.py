@@ -121,17 +121,34 @@ def _endpoint(host: str, secure: int | None, plain: int | None) -> str:
 class FirstSteps:
     """What a new user does first, with a button that sends a test event."""
 
-    def __init__(self, context: PageContext) -> None:
+    def __init__(self, context: PageContext, on_new_hub: theme.Action) -> None:
         self._context = context
+        self._on_new_hub = on_new_hub
         is_new = not any(hub.counters.incoming_messages or hub.size_bytes for hub in context.hubs()[:100])
         self._body = ui.expansion("First steps", value=is_new).classes("h-card").style("padding: 0")
-        with self._body, ui.element("ol").classes("h-steps"):
+        with self._body:
+            self._steps = ui.element("ol").classes("h-steps")
+        self._hub: str | None = None
+        self._build()
+
+    def show(self) -> None:
+        """Build the steps again if another hub is the first one: they lead to it."""
+        if next((hub.name for hub in self._context.hubs()), None) != self._hub:
             self._build()
 
     def _build(self) -> None:
-        hub = next((hub.name for hub in self._context.hubs()), None)
-        with ui.element("li"):
-            ui.label("Create an event hub" if hub is None else f"Create an event hub: {hub} exists.")
+        self._hub = next((hub.name for hub in self._context.hubs()), None)
+        self._steps.clear()
+        with self._steps:
+            self._build_steps(self._hub)
+
+    def _build_steps(self, hub: str | None) -> None:
+        with ui.element("li"), theme.row():
+            ui.label("Create an event hub." if hub is None else f"Create an event hub: {hub} exists.")
+            if hub is None and self._context.may(Rights.MANAGE):
+                ui.button("Create an event hub", on_click=self._on_new_hub).props(
+                    "no-caps unelevated dense padding='4px 12px'"
+                )
         with ui.element("li"), theme.row():
             ui.label("Send a test event.")
             if hub is not None and self._context.may(Rights.SEND, self._context.hub(hub)):

@@ -178,7 +178,9 @@ class EventSearch(Generic[B]):
 
     def _page_text(self, scan: PagedScan[B], count: int) -> str:
         """What a page shows, and whether there is more. It never says that this is all if it is not."""
-        end = "There is more." if scan.has_more else "No more events match."
+        is_only_page = len(self._bookmarks) == 1
+        nothing = "No events match." if is_only_page and not count else "No more events match."
+        end = "There is more." if scan.has_more else nothing
         found = formatting.quantity(count, "event")
         return f"Page {len(self._bookmarks)}: {found}, {scan.examined_text} examined. {end}"
 

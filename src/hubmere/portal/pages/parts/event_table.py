@@ -28,6 +28,7 @@ def event_table(on_open: Callable[[str], None]) -> PagedTable[FoundEvent]:
         on_act=act,
         on_row=on_open,
         actions_first=True,
+        empty_text="No events.",
     )
 
 
