@@ -61,8 +61,9 @@ a:focus-visible, button:focus-visible, .q-btn:focus-visible, [tabindex]:focus-vi
 .h-grid { display: grid; gap: 14px; width: 100%;
   grid-template-columns: repeat(auto-fill, minmax(min(310px, 100%), 1fr)); }
 .h-tiles { display: grid; gap: 12px; width: 100%; grid-template-columns: repeat(auto-fill, minmax(125px, 1fr)); }
-.h-tile { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 10px 14px; gap: 0; }
-.h-tile-number { font-size: 1.3rem; font-weight: 650; font-variant-numeric: tabular-nums; }
+.h-tile { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 10px 14px; gap: 0;
+  min-width: 0; }
+.h-tile-number { font-size: 1.3rem; font-weight: 650; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
 .h-row { display: flex; flex-wrap: wrap; gap: 10px; align-items: center; width: 100%; }
 .h-row.between { justify-content: space-between; }
 .h-facts { display: grid; gap: 10px 24px; margin: 0;
@@ -95,6 +96,7 @@ body.body--dark .text-negative { --q-negative: #ff8a80; }
 .q-notification.bg-info { background: #1d4f73 !important; color: #fff !important; }
 .q-notification.bg-warning { background: #6b4700 !important; color: #fff !important; }
 .q-notification .q-btn { color: #fff !important; }
+.q-chip { max-width: 100%; height: auto; } .q-chip__content { white-space: normal; overflow-wrap: anywhere; }
 .h-mono { font-family: ui-monospace, monospace; font-size: .85rem; white-space: pre-wrap; overflow-wrap: anywhere; }
 .h-code { width: 100%; max-height: 420px; overflow: auto; background: var(--ground); border: 1px solid var(--line);
   border-radius: 8px; padding: 10px 12px; margin: 0; }

@@ -67,6 +67,8 @@ DIALOGS = (
     ("/links", "Links", ("Links ",)),
     ("/links", "Links", ("Close ",)),
 )
+# How many pixels a page is wider than its window.
+OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 # How many pixels of the widest table are behind its right edge.
 TABLE_OVERFLOW = """Math.max(0, ...[...document.querySelectorAll('.h-table .q-table__middle')]
     .map(table => table.scrollWidth - table.clientWidth))"""

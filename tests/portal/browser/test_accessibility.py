@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, expect
 
 from conformance.clients import NotInstalled, axe_script
 from hubmere.testing import Node
-from portal.browser.places import DIALOGS, PAGES, TABLE_OVERFLOW, all_places, open_dialog
+from portal.browser.places import DIALOGS, OVERFLOW, PAGES, TABLE_OVERFLOW, all_places, open_dialog
 from portal.browser.visitor import Visitor
 
 _BELOW = "/n/{namespace}"
@@ -21,7 +21,6 @@ _SERIOUS = ("serious", "critical")
 _WIDTHS = (390, 768, 1280, 1920)
 _CARD_OVERFLOW = """Math.max(...[...document.querySelectorAll('[role=dialog] .h-card')]
     .map(card => card.scrollWidth - card.clientWidth))"""
-_OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +148,7 @@ def test_no_page_scrolls_sideways(person: Visitor) -> None:
             person.page.set_viewport_size({"width": width, "height": 900})
             if width == _WIDTHS[0]:
                 person.open(path, heading)
-            overflows[heading, width] = person.page.evaluate(_OVERFLOW)
+            overflows[heading, width] = person.page.evaluate(OVERFLOW)
 
     assert {place for place, pixels in overflows.items() if pixels > 0} == set()
 

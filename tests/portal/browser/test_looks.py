@@ -5,7 +5,7 @@ import re
 from playwright.sync_api import Browser, expect
 
 from hubmere.testing import Node
-from portal.browser.places import TABLE_OVERFLOW
+from portal.browser.places import OVERFLOW, TABLE_OVERFLOW
 from portal.browser.visitor import Visitor
 
 _LONG = "n" * 200
@@ -104,6 +104,27 @@ def test_long_names_keys_and_bodies_hide_no_column(admin: Visitor) -> None:
             overflows[heading, width] = admin.page.evaluate(TABLE_OVERFLOW)
 
     assert {place: pixels for place, pixels in overflows.items() if pixels > 0} == {}
+
+
+def test_long_names_make_no_page_wider_than_a_phone(admin: Visitor) -> None:
+    """Buttons would be beside the screen."""
+    admin.add_hub(f"w{_LONG}")
+    admin.arm("PUT", f"eventhubs/w{_LONG}/consumergroups/{_LONG[:50]}", {"properties": {}})
+    admin.page.set_viewport_size({"width": 390, "height": 900})
+    overflows = {}
+    for path, heading in (
+        ("", "Overview"),
+        (f"/hub?hub=w{_LONG}", f"w{_LONG}"),
+        (f"/explorer?hub=w{_LONG}", "Explorer"),
+        (f"/group?protocol=AMQP&hub=w{_LONG}&group={_LONG[:50]}", _LONG[:50]),
+        ("/groups", "Consumer groups"),
+        ("/access", "Access"),
+    ):
+        admin.open(path, heading)
+        expect(admin.page.locator(".h-card").last).to_be_visible()
+        overflows[heading] = admin.page.evaluate(OVERFLOW)
+
+    assert {heading: pixels for heading, pixels in overflows.items() if pixels > 0} == {}
 
 
 def test_new_node_leads_to_the_first_event(browser: Browser) -> None:

@@ -29,11 +29,14 @@ def reader_names(connections: Iterable[ConnectionView]) -> dict[Reader, str]:
 
 
 def _client(connection: ConnectionView) -> str:
-    name = _product(connection.software) or connection.client or connection.protocol
+    name = product(connection.software) or connection.client or connection.protocol
     return f"{name} at {connection.peer}, connection {connection.number}"
 
 
-def _product(software: str) -> str:
-    """The first product of a user agent, which is the application's if it gave one: `billing/2 azsdk-python/5`."""
+def product(software: str) -> str:
+    """The first product of a user agent, which is the application's if it gave one: `billing/2 azsdk-python/5`.
+
+    Kafka clients send a name and a version instead.
+    """
     first, *others = software.split() or [""]
     return first if "/" in first else " ".join((first, *others[:1]))

@@ -18,7 +18,7 @@ from hubmere.portal import formatting, theme
 from hubmere.portal.doctor.diagnosis import Observer
 from hubmere.portal.doctor.findings_card import Doctor, FindingsCard
 from hubmere.portal.history.consumer_lag import ReaderNames, group_label
-from hubmere.portal.history.reader_names import reader_label, reader_names
+from hubmere.portal.history.reader_names import product, reader_label, reader_names
 from hubmere.portal.paged_table import Column, PagedTable
 from hubmere.portal.pages.routes import HUB_PATH, page
 from hubmere.portal.sign_in.portal_session import PageContext
@@ -186,7 +186,7 @@ def _short(text: str) -> str:
 
 def _client(view: ConnectionView) -> str:
     """The software of the client, else the name that it gave itself; the dialog with the links has both in full."""
-    return _short(view.software or view.client)
+    return _short(product(view.software) or view.client)
 
 
 def _protocol(view: ConnectionView) -> str:
