@@ -69,6 +69,8 @@ class PagedTable(Generic[T]):
         }
         self._table = _Table(columns=displayed, rows=[], row_key="row_key", pagination=pagination).classes("h-table")
         self._table.props('flat dense :rows-per-page-options="[10, 25, 50, 100]"')
+        if any(column.fills for column in columns):
+            self._table.classes("h-one-line")
         self._table.on("request", self._on_request)
         self._table.on_pagination_change(self._on_pagination)
         self._table.props(':grid="Quasar.Screen.lt.sm"')

@@ -114,7 +114,7 @@ body.body--dark .h-badge.error { color: #ff8a80; } body.body--dark .h-badge.warn
   .h-table .q-table th:not(.sorted) .q-table__sort-icon { display: none; }
   .h-table .q-table td.h-wraps { min-width: 90px; } .h-table .q-table td.h-cuts { max-width: 130px; }
   .h-table .q-table td.h-fills { max-width: 0; min-width: 80px; } .h-table .q-table td .q-btn { padding: 2px 4px; } }
-@media (min-width: 1101px) { .h-table.h-acts td:last-child { white-space: nowrap; } }
+@media (min-width: 1101px) { .h-table.h-acts td:last-child, .h-table.h-one-line .q-table td { white-space: nowrap; } }
 @media (max-width: 640px) { .h-main { padding: 10px; } .h-hide-small { display: none; } .h-chart { height: 150px; } }
 """
 

@@ -106,6 +106,24 @@ def test_long_names_keys_and_bodies_hide_no_column(admin: Visitor) -> None:
     assert {place: pixels for place, pixels in overflows.items() if pixels > 0} == {}
 
 
+def test_event_has_one_line_in_the_explorer(admin: Visitor) -> None:
+    """A page of events is read by running the eyes down its columns."""
+    admin.add_hub("lines", partitions=1)
+    admin.publish("lines", "x" * 1000, key="k" * 120)
+    admin.open("/explorer?hub=lines", "Explorer")
+
+    heights = (
+        admin.row("kkk")
+        .locator("td")
+        .evaluate_all(
+            "cells => cells.map(cell => { const range = document.createRange(); range.selectNodeContents(cell);"
+            " return range.getBoundingClientRect().height / parseFloat(getComputedStyle(cell).fontSize); })"
+        )
+    )
+
+    assert max(heights[1:]) < 2
+
+
 def test_long_names_make_no_page_wider_than_a_phone(admin: Visitor) -> None:
     """Buttons would be beside the screen."""
     admin.add_hub(f"w{_LONG}")
