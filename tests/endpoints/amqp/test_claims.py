@@ -127,6 +127,19 @@ def test_bad_signature_is_unauthorized(node: AmqpNode) -> None:
     assert (status, text) == (401, "InvalidSignature: The token has an invalid signature.")
 
 
+@pytest.mark.parametrize(
+    "token",
+    ["nonsense", "SharedAccessSignature sr=x", "SharedAccessSignature sr=fake&sig=foo&se=1786000000.25&skn=FakeKey"],
+)
+def test_malformed_token_is_unauthorized(node: AmqpNode, token: str) -> None:
+    """Clients tell a bad credential by 401, and take 400 for a wrong operation."""
+    with RawClient(node) as client:
+        status, text = client.put_token("orders", token)
+
+    assert status == 401
+    assert text.startswith("MalformedToken:")
+
+
 def test_expired_token_is_unauthorized(node: AmqpNode) -> None:
     """The text names the expiry."""
     with RawClient(node) as client:

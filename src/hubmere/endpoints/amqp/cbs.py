@@ -18,6 +18,11 @@ from hubmere.wire.amqp.codec.types import Int
 
 log = logging.getLogger("hubmere.amqp")
 
+
+class UnknownTokenType(MalformedToken):
+    """The request does not say what its body is, or the body is not a text."""
+
+
 # Refused tokens of one link that are logged; a client that repeats itself must not fill the log.
 MAX_LOGGED_REFUSALS = 16
 
@@ -27,8 +32,8 @@ _KINDS: Mapping[str, Callable[[str], Credential]] = {
     "jwt": BearerToken,
 }
 _ACCEPTED = 202
-# A malformed token is a bad request on this node (reference: AMQP 2.2), and unauthorised elsewhere.
-_STATUS: Mapping[type[Refusal], int] = {MalformedToken: 400, UnsupportedToken: 400}
+# A request that this node cannot serve, whatever the credential is (reference: AMQP 2.2).
+_STATUS: Mapping[type[Refusal], int] = {UnknownTokenType: 400, UnsupportedToken: 400}
 # The help page that the service names in its answer for an unknown hub.
 _MORE = "To know more visit https://aka.ms/sbResourceMgrExceptions."
 
@@ -94,10 +99,10 @@ class ClaimsNode:
             raise NotSupported(f"The operation '{operation}' on '$cbs'")
         kind = _KINDS.get(text_property(request, "type"))
         if kind is None:
-            raise MalformedToken(f"The type of the token is not one of {', '.join(_KINDS)}.")
+            raise UnknownTokenType(f"The type of the token is not one of {', '.join(_KINDS)}.")
         token = _token_in(request)
         if token is None:
-            raise MalformedToken("The body of a put-token request is the token as a text.")
+            raise UnknownTokenType("The body of a put-token request is the token as a text.")
         now_s = self._clock.now_ms() / 1000
         self._caller.authenticate(kind(token), now_s, audience=text_property(request, "name"))
         self._on_authorized()
