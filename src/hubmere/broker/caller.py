@@ -340,7 +340,8 @@ class Caller:
     def hub_info(self, hub: str, credential: Credential | None, *, now: float, now_s: float) -> "HubInfo":
         """Name, age and partitions of a hub, for clients with any right on it.
 
-        The right comes from a claim, or from a credential that counts for this request alone.
+        The right comes from a claim, or from a credential that counts for this request alone. A credential that comes
+        with the request must be valid, even if a claim gives the right.
         """
         return self._broker.runtime_information.hub_info(self._described_hub(hub, credential, now_s), now)
 
@@ -355,10 +356,11 @@ class Caller:
     def _described_hub(self, hub: str, credential: Credential | None, now_s: float) -> HubView:
         # JavaScript clients have a token for the management node of a hub, which does not cover the hub itself.
         resource = self.resource(hub, MANAGEMENT_NODE)
+        principal = None if credential is None else self._broker.verify(self._live, credential, now_s)
         if self._claims.find(Rights.ALL, resource, now_s) is None:
-            if credential is None:
+            if principal is None:
                 raise MissingToken
-            self._broker.verify(self._live, credential, now_s).require(Rights.ALL, resource)
+            principal.require(Rights.ALL, resource)
         return self._live.hub(hub).view
 
     def _hub(self, name: str, right: Rights, now_s: float) -> LiveHub:

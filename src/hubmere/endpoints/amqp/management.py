@@ -1,7 +1,9 @@
 """The management node `$management`: answers questions about hubs and partitions.
 
 Every request is authorized on its own, by the token that it carries or by a claim of the connection; two SDKs put no
-token on the claims node before they ask (reference: AMQP 3). Keys and types of the answers are those of the service.
+token on the claims node before they ask (reference: AMQP 3). A request with a bad token is refused in any case: it is
+where a client notices first that its user has changed the credential. Keys and types of the answers are those of the
+service.
 """
 
 from collections.abc import Callable, Mapping
@@ -141,9 +143,9 @@ class ManagementNode:
 
 
 def _token_in(request: Message) -> Credential | None:
-    """The token that a request carries, of either kind; it counts for this request alone."""
+    """The token that a request carries, of either kind; it counts for this request alone. An empty one is none."""
     token = (request.application_properties or {}).get("security_token")
-    if not isinstance(token, str):
+    if not isinstance(token, str) or not token:
         return None
     return SharedAccessSignature(token) if token.startswith(_SAS_SCHEME) else BearerToken(token)
 
