@@ -44,6 +44,17 @@ class SecondClaimsLink(errors.Refusal):
         return f"A connection has one sending link to '$cbs', and '{self.link}' is attached."
 
 
+class InvalidProducerState(errors.ProducerRefused):
+    """A link property of an idempotent producer is negative or too large."""
+
+    def text(self) -> str:
+        """The text of the service (reference: AMQP 4.5)."""
+        return (
+            "Invalid range for idempotent producer state. "
+            "Producer Id, Epoch, and Sequence Number must be zero or positive."
+        )
+
+
 class Row(NamedTuple):
     """How a refusal is reported."""
 
@@ -116,6 +127,7 @@ TABLE: Mapping[type[Refusal], Row] = {
     errors.LeaderEpochRefused: _ARGUMENT,
     errors.LeaderEpochFenced: _ARGUMENT,
     errors.LeaderEpochUnknown: _ARGUMENT,
+    InvalidProducerState: Row(Condition.ARGUMENT_OUT_OF_RANGE, 400, True),
     errors.ProducerRefused: Row(Condition.OUT_OF_ORDER_SEQUENCE, 400),
     errors.ProducerFenced: Row(Condition.PRODUCER_EPOCH_STOLEN, 410),
     errors.SequenceGap: Row(Condition.OUT_OF_ORDER_SEQUENCE, 400),

@@ -17,7 +17,11 @@ class ProducerFenced(ProducerRefused):
         self.current_epoch = current_epoch
 
     def text(self) -> str:
-        return f"Producer {self.producer_id} with epoch {self.epoch} was superseded by epoch {self.current_epoch}."
+        """With both epochs in the words of the service, for which the tests of an SDK look."""
+        return (
+            f"Producer {self.producer_id} was superseded by one with a higher epoch. "
+            f"Received:{self.epoch} Current:{self.current_epoch}"
+        )
 
 
 class SequenceGap(ProducerRefused):

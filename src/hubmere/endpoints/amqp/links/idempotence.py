@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from hubmere.endpoints.amqp.errors import InvalidProducerState
 from hubmere.model.errors import InvalidArgument, ProducerFenced, ProducerRefused, Refusal
 from hubmere.wire.amqp.codec.performatives import Attach
 from hubmere.wire.amqp.codec.types import Int, Long, Short, Symbol, Value
@@ -87,8 +88,10 @@ def _number(properties: Mapping[Value, Value], name: str, largest: int) -> int |
     value = properties.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= largest:
+    if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidArgument(f"link property '{name}'", value, f"a number from 0 to {largest}")
+    if not 0 <= value <= largest:
+        raise InvalidProducerState
     return int(value)
 
 
