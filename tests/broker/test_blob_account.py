@@ -179,6 +179,29 @@ def test_deleting_a_container_deletes_its_blobs(storage: Storage) -> None:
     assert storage.bodies._bodies == {}
 
 
+def test_a_container_that_was_just_deleted_can_be_deleted_again(storage: Storage) -> None:
+    """The service removes a container in the background, and accepts a deletion until it is gone."""
+    storage.call("delete_container", "box", NO_CONDITIONS, _NOW)
+    storage.call("delete_container", "box", NO_CONDITIONS, _NOW + 29_000)
+
+    with pytest.raises(BlobRefused) as late:
+        storage.call("delete_container", "box", NO_CONDITIONS, _NOW + 30_001)
+    with pytest.raises(BlobRefused):
+        storage.call("delete_container", "other", NO_CONDITIONS, _NOW)
+    assert late.value.code is BlobErrorCode.CONTAINER_NOT_FOUND
+
+
+def test_a_container_that_was_created_again_is_deleted_by_its_own_rules(storage: Storage) -> None:
+    """The earlier deletion says nothing about it."""
+    storage.call("delete_container", "box", NO_CONDITIONS, _NOW)
+    storage.call("create_container", "box", {}, _NOW)
+    storage.put("b", b"x")
+
+    with pytest.raises(BlobRefused):
+        storage.call("delete_container", "box", RequestConditions(lease_id="no-lease"), _NOW)
+    assert storage.read("b") == b"x"
+
+
 @pytest.mark.parametrize("name", ["ab", "Upper", "two--dashes", "-first", "x" * 64])
 def test_a_container_name_must_fit_the_rules(storage: Storage, name: str) -> None:
     """The rules are those of the service, so that data can be moved there."""

@@ -52,6 +52,9 @@ _DIFFERENT: dict[tuple[str, str], str] = {
         "write with a lost lease",
         "x-ms-error-code",
     ): "the service says LeaseLost, Azurite LeaseNotPresentWithBlobOperation",
+    ("delete container again", "status"): "the service accepts it for about 30 s, Azurite says 404",
+    ("delete container again", "x-ms-error-code"): "the service accepts it for about 30 s, Azurite says 404",
+    ("delete container again", "content-type"): "only Azurite answers with an error document",
 }
 
 

@@ -18,6 +18,7 @@ from hubmere.broker.blobs.conditions import RequestConditions, check_read, check
 from hubmere.broker.blobs.leases import LeaseOperation, LeaseRequest
 from hubmere.broker.blobs.listing import ListRequest, Page, read_page
 from hubmere.broker.blobs.owner_moves import OwnerMoves
+from hubmere.broker.blobs.recent_deletions import RecentDeletions
 from hubmere.broker.blobs.records import (
     BlobHeaders,
     check_block_id,
@@ -66,6 +67,7 @@ class BlobAccount:
         self._catalog = catalog
         self._bodies = bodies
         self._owner_moves = owner_moves or OwnerMoves()
+        self._deletions = RecentDeletions()
         self._last_etag = 0
 
     # --- containers ---
@@ -86,7 +88,7 @@ class BlobAccount:
         """Create a container; refused if it exists."""
         names.check_container(name)
         names.check_metadata(metadata)
-        if self._catalog.planned_view.find_container(self.name, name) is not None:
+        if not self._is_planned_missing(name):
             raise BlobRefused(BlobErrorCode.CONTAINER_ALREADY_EXISTS)
         record = ContainerRecord(
             account=self.name,
@@ -114,14 +116,18 @@ class BlobAccount:
         self._submit([Put(fresh)], fresh, on_done)
 
     def delete_container(self, name: str, conditions: RequestConditions, now_ms: int, on_done: OnDone[None]) -> None:
-        """Delete a container with all its blobs."""
+        """Delete a container with all its blobs; one that was just deleted may be deleted again."""
+        if self._deletions.has_just_deleted(name, now_ms) and self._is_planned_missing(name):
+            on_done(None)
+            return
         record = self._planned_container(name)
         leases.require_write(record, conditions.lease_id, now_ms, is_container=True)
         check_write(record, conditions)
         planned = self._catalog.planned_view
         blobs, blocks = planned.blobs(self.name, name), planned.container_blocks(self.name, name)
         unused = [part for blob in blobs for part in decode_parts(blob.parts)] + [part_of(block) for block in blocks]
-        self._submit([*map(Drop, blobs), *map(Drop, blocks), Drop(record)], None, on_done, unused)
+        steps = [*map(Drop, blobs), *map(Drop, blocks), Drop(record)]
+        self._submit(steps, None, self._deletions.noting(name, now_ms, on_done), unused)
 
     def lease_container(
         self,
@@ -444,6 +450,9 @@ class BlobAccount:
 
     def _planned_container(self, name: str) -> ContainerRecord:
         return self._container(name, self._catalog.planned_view.find_container(self.name, name))
+
+    def _is_planned_missing(self, name: str) -> bool:
+        return self._catalog.planned_view.find_container(self.name, name) is None
 
     def _container(self, name: str, record: ContainerRecord | None) -> ContainerRecord:
         if record is None:
