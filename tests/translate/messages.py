@@ -127,9 +127,11 @@ def _property_list(rng: Random) -> bytes:
 
 
 def _body(rng: Random) -> list[bytes]:
-    kind = rng.randrange(6)
+    kind = rng.randrange(7)
     if kind < 2:
         return [section(0x75, sized(0xA0, _blob(rng, 300)))]
+    if kind == 6:
+        return [section(0x75, b"\x40")]
     if kind == 2:
         return [section(0x75, sized(0xA0, _blob(rng, 300))) for _ in range(rng.randint(2, 4))]
     if kind == 3:

@@ -1,6 +1,7 @@
 """Publications: keys, publishers, producers, and refusals."""
 
 import pytest
+from aiokafka.record.default_records import DefaultRecordBatch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,6 +66,23 @@ def test_only_the_batch_format_is_a_batch(message_format: int) -> None:
     publication = publication_from_amqp(data(b"a") + data(b"b"), message_format)
 
     assert publication.count == 1
+
+
+def test_null_body_of_javascript_is_stored_as_null() -> None:
+    """The JavaScript SDK writes null into a Data section, and reads null again; for Kafka the record has no value."""
+    null = section(0x75, b"\x40")
+    publication = publication_from_amqp(batch_of(null, KEYED + null), BATCH_FORMAT)
+
+    batch = stored(publication.batch)
+
+    assert [bytes(raw.raw) for got in deliveries(emit(batch).frames) for raw in got.sections.body] == [null, null]
+    assert [record.value for record in DefaultRecordBatch(batch)] == [None, None]
+
+
+def test_null_among_several_data_sections_is_refused() -> None:
+    """Their binaries are one value, in which null has no place."""
+    with pytest.raises(UndecodableMessage):
+        publication_from_amqp(data(b"a") + section(0x75, b"\x40"), 0)
 
 
 def test_key_of_the_envelope_applies_to_every_event() -> None:

@@ -204,4 +204,4 @@ class AmqpPeer:
 
 def _body(payload: bytes | memoryview) -> bytes:
     body = read_message(payload).body
-    return b"".join(body.sections) if isinstance(body, Data) else b""
+    return b"".join(section or b"" for section in body.sections) if isinstance(body, Data) else b""

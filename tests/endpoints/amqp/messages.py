@@ -38,4 +38,4 @@ def a_numbered_event(body: str, *, producer: int, epoch: int, sequence: int) -> 
 def body_of(message: Message) -> bytes:
     """The data of an event."""
     assert isinstance(message.body, Data)
-    return b"".join(message.body.sections)
+    return b"".join(part or b"" for part in message.body.sections)

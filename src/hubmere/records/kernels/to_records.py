@@ -226,6 +226,7 @@ def _record_body(data: bytes, at: int, end: int, key: bytes | None, added: bytes
     seen = 0
     bodies: list[bytes] = []
     body_section = 0
+    has_null = False
     header = b""
     annotations = b""
     properties = b""
@@ -246,6 +247,10 @@ def _record_body(data: bytes, at: int, end: int, key: bytes | None, added: bytes
             if at + 2 <= end and data[at] == 0xA0 and at + 2 + data[at + 1] <= end:
                 stop = at + 2 + data[at + 1]
                 at += 2
+            elif at < end and data[at] == 0x40:
+                # The JavaScript SDK writes the body null so (client run).
+                stop = at + 1
+                has_null = True
             else:
                 at, stop = data_extent(data, at, end)
         elif section == MESSAGE_ANNOTATIONS:
@@ -298,7 +303,13 @@ def _record_body(data: bytes, at: int, end: int, key: bytes | None, added: bytes
 
     detail = b""
     value: bytes | None
-    if len(bodies) == 1 and body_section == DATA:
+    if has_null:
+        if len(bodies) > 1:
+            raise Malformed("one of several data sections holds null")
+        value = None
+        detail = uvarint_of(1)
+        flags |= KIND_MANY_DATA
+    elif len(bodies) == 1 and body_section == DATA:
         value = bodies[0]
     else:
         kind, value, detail = _other_body(body_section, bodies)

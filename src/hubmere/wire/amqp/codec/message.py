@@ -147,9 +147,9 @@ _CONTENT: dict[Section, type] = {
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """A body of binary sections."""
+    """A body of binary sections; the JavaScript SDK writes null into one for a null body."""
 
-    sections: tuple[bytes, ...]
+    sections: tuple[bytes | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
