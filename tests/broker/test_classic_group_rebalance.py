@@ -311,6 +311,17 @@ def test_sync_during_a_rebalance_is_refused(harness: GroupHarness) -> None:
         harness.sync(member)
 
 
+def test_member_with_a_rebalance_timeout_of_zero_has_time_to_sync(harness: GroupHarness) -> None:
+    """The tests of kafkajs join with zero: the member would be gone before it has read the answer."""
+    joined = harness.join(rebalance_timeout_s=0.0)[0]
+    assert isinstance(joined, JoinResponse)
+
+    harness.advance(9.0)
+    harness.sync(joined, {})
+
+    assert harness.group.state is GroupState.STABLE
+
+
 def test_member_that_never_syncs_is_removed(harness: GroupHarness) -> None:
     """Reference 2.10: its partitions would never be read."""
     member = harness.a_stable_group(1)[0]

@@ -265,7 +265,9 @@ class ClassicGroup:
         self.generation += 1
         self.protocol = self._table.preferred_protocol()
         self._enter(GroupState.COMPLETING)
-        self._sync_by = now + self._longest_rebalance_s()
+        # A rebalance timeout below the session timeout, such as 0, would remove members that are alive.
+        longest_session_s = max(member.request.session_timeout_s for member in joined)
+        self._sync_by = now + max(self._longest_rebalance_s(), longest_session_s)
         self._unsynced = {member.member_id for member in joined}
         for member in self.members.values():
             member.expires_at = now + member.request.session_timeout_s
