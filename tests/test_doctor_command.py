@@ -183,7 +183,14 @@ def test_node_without_captured_files_has_no_gaps(running: Node) -> None:
 
     run = at(running, "doctor", "--captured")
 
-    assert (run.code, run.lines) == (Exit.OK, [])
+    assert (run.code, run.lines) == (Exit.OK, ["checked  no hub with cold reads has captured files"])
+
+
+def test_node_without_processors_has_nothing_to_check(running: Node) -> None:
+    """No output would leave open whether anything was examined."""
+    run = at(running, "doctor", "--processors")
+
+    assert (run.code, run.lines) == (Exit.OK, ["checked  no event processor has checkpoints or owners in this node"])
 
 
 def test_gap_of_captured_files_is_named(running: Node, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,7 +171,7 @@ def test_another_secret_for_a_prefix_in_use_is_refused(cluster: Cluster, tmp_pat
     [
         (["--cluster-min-insync=1"], "cluster_min_insync is 1, at least 2 is needed"),
         (["--cluster-replication=1", "--cluster-min-insync=1"], "cluster_replication is 1, at least 2 is needed"),
-        (["--cluster-replication=4"], "cluster_replication is 4, and the Kafka cluster has 3 broker(s)"),
+        (["--cluster-replication=4"], "cluster_replication is 4, and the number of brokers in the Kafka cluster is 3"),
     ],
 )
 def test_too_few_replicas_are_refused(cluster: Cluster, tmp_path: Path, flags: list[str], why: str) -> None:

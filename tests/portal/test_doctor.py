@@ -158,18 +158,30 @@ def test_stalled_reader_is_named_with_its_connection_and_credit(
     assert "'slow' on connection 7 (till from 10.0.0.7)" in finding.description
 
 
-def test_takeover_of_a_partition_is_a_warning(harness: PortalHarness) -> None:
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("old", "new", "'new' on connection 7 (till from 10.0.0.7) took over from 'old' with epoch 2."),
+        (
+            "nil",
+            "new",
+            "'new' on connection 7 (till from 10.0.0.7) took over from a reader without a name with epoch 2.",
+        ),
+    ],
+    ids=["named", "unnamed"],
+)
+def test_takeover_of_a_partition_is_a_warning(harness: PortalHarness, old: str, new: str, sentence: str) -> None:
     """A single takeover may be a deployment; the finding names both readers."""
     observer = Observer()
     observer.observe([harness.hub.view], harness.clock.monotonic(), harness.clock.now_ms())
-    harness.a_reader(epoch=1, name="old")
+    harness.a_reader(epoch=1, name=old)
 
-    reader = harness.a_reader(epoch=2, name="new")
+    reader = harness.a_reader(epoch=2, name=new)
     observe_after(harness, observer, 1)
 
     [finding] = diagnose(harness, observer, connections=[a_connection(a_link(reader, 1))])
     assert (finding.problem, finding.severity) == ("Partition takeover", Severity.WARNING)
-    assert finding.description == "'new' on connection 7 (till from 10.0.0.7) took over from 'old' with epoch 2."
+    assert finding.description == sentence
 
 
 def test_takeovers_before_the_first_observation_are_ignored(harness: PortalHarness) -> None:

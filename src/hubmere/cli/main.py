@@ -326,22 +326,25 @@ def _check_processors(folder: Path) -> NoReturn:
     """Print for each partition of an event processor whether something is wrong, and end."""
     from hubmere.cli.processor_check import check_processors
 
-    _print_checks(check_processors(folder))
+    _print_checks(check_processors(folder), "no event processor has checkpoints or owners in this node")
 
 
 def _check_captured(folder: Path) -> NoReturn:
     """Print for each partition with cold reads whether its captured files have a gap, and end."""
     from hubmere.cli.capture_check import check_captured
 
-    _print_checks(check_captured(folder))
+    _print_checks(check_captured(folder), "no hub with cold reads has captured files")
 
 
-def _print_checks(checks: Iterable[tuple[str, str]]) -> NoReturn:
+def _print_checks(checks: Iterable[tuple[str, str]], if_none: str = "nothing to check") -> NoReturn:
     """Print a line for each place and its problem, if any, and end."""
-    problems = 0
+    places = problems = 0
     for place, problem in checks:
+        places += 1
         problems += bool(problem)
         print(f"wrong    {place}: {problem}" if problem else f"checked  {place}")
+    if not places:
+        print(f"checked  {if_none}")
     raise typer.Exit(Exit.FAILED if problems else Exit.OK)
 
 

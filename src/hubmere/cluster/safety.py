@@ -73,7 +73,9 @@ async def _await_brokers(upstream: Upstream, count: int) -> None:
 def _risks_of_settings(wanted: Copies, brokers: int) -> list[str]:
     found = []
     if wanted.replication > brokers:
-        found.append(f"cluster_replication is {wanted.replication}, and the Kafka cluster has {brokers} broker(s)")
+        found.append(
+            f"cluster_replication is {wanted.replication}, and the number of brokers in the Kafka cluster is {brokers}"
+        )
     if wanted.replication < _LEAST_COPIES:
         found.append(f"cluster_replication is {wanted.replication}, at least {_LEAST_COPIES} is needed")
     if wanted.in_sync < _LEAST_COPIES:

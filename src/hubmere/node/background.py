@@ -119,7 +119,7 @@ class Background:
 def _log_retention(label: str, report: RetentionReport, reclaimed_bytes: int) -> None:
     if report.deleted_segments or reclaimed_bytes:
         log.info(
-            "%s: deleted %d segment(s), reclaimed %d bytes by compaction",
+            "%s: segments deleted: %d, bytes reclaimed by compaction: %d",
             label,
             report.deleted_segments,
             reclaimed_bytes,

@@ -103,7 +103,7 @@ class Node:
         loops = (*background.loops(), endpoints.replicate(), endpoints.record_history(), *tls.loops(broker.conditions))
         for loop in (*loops, self._ready_files(broker, endpoints, ready).run()):
             self._start_task(loop)
-        log.info("node %s is ready with %d namespace(s)", __version__, len(broker.entities.namespaces()))
+        log.info("node %s is ready; namespaces: %d", __version__, len(broker.entities.namespaces()))
         return ready
 
     async def _prepare_local_identity(self, broker: Broker) -> "Callable[[Addresses], LocalIdentity] | None":

@@ -65,7 +65,7 @@ def run(plan: Plan) -> None:
             folder = _lock_folder(plan, stack)
             brokers = LocalBrokers(folder / "kafka", plan.brokers, end_with_parent=True)
             stack.callback(brokers.stop)
-            _say(f"starting {plan.brokers} Kafka broker(s)")
+            _say(f"starting Kafka brokers: {plan.brokers}")
             brokers.start()
         except BrokersFailed as failed:
             code = Exit.USAGE if isinstance(failed, WrongSetup) else Exit.FAILED

@@ -28,6 +28,7 @@ from hubmere.model.names import fold
 from hubmere.portal.doctor.finding import Finding, Severity
 from hubmere.portal.doctor.gateway_checks import gateway_findings
 from hubmere.portal.doctor.processor_checks import processor_findings
+from hubmere.portal.history.reader_names import quoted_name
 from hubmere.portal.history.sampler import COUNTERS, Rates
 
 # A reader that has events to read but has not advanced for this long is stalled.
@@ -136,7 +137,8 @@ class Snapshot:
         if reader is None:
             return "a reader that has closed"
         link = self.reader_links.get(reader)
-        return f"'{reader.name}'" if link is None else f"'{reader.name}' on {link.connection.label}"
+        name = quoted_name(reader.name)
+        return name if link is None else f"{name} on {link.connection.label}"
 
     def publishers(self, hub: HubView) -> str:
         """A sentence that names connections which publish to a hub; empty if the person may know none."""
@@ -384,7 +386,8 @@ def _stolen(snapshot: Snapshot) -> Iterator[Finding]:
             severity=Severity.WARNING,
             problem="Partition takeover",
             location=f"{names[uid]}/{steal.partition} as {steal.group}",
-            description=f"{snapshot.reader_label(winner)} took over from '{steal.loser}' with epoch {winner.epoch}.",
+            description=f"{snapshot.reader_label(winner)} took over from {quoted_name(steal.loser)} with "
+            f"epoch {winner.epoch}.",
             remedy="This is normal once during a deployment. Otherwise two consumers both try to own the partition.",
         )
 

@@ -18,6 +18,11 @@ def reader_label(name: str) -> str:
     return "(no name)" if name == _UNNAMED else name
 
 
+def quoted_name(name: str) -> str:
+    """The name that a reader gave itself, in a sentence."""
+    return "a reader without a name" if name == _UNNAMED else f"'{name}'"
+
+
 def reader_names(connections: Iterable[ConnectionView]) -> dict[Reader, str]:
     """The names of the readers on these connections."""
     return {

@@ -39,7 +39,7 @@ class _Aliases:
             theme.note(
                 "An alias is a name for two paired namespaces. Entities are copied to the secondary; after a failover "
                 "the alias means the secondary. To pair with a namespace on another node, use "
-                "`hubmere georecovery-alias create`."
+                "the command hubmere georecovery-alias create."
             )
             self._table = PagedTable[GeoAlias](
                 (
