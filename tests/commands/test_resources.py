@@ -227,6 +227,22 @@ def test_policies_must_be_complete(node: Node) -> None:
 # --- hubs, groups, capture -------------------------------------------------------------------------------------------
 
 
+def test_part_of_a_list_is_shown(node: Node, namespace: str) -> None:
+    """As with `az`; the order is that of the names."""
+    place = ("--namespace-name", namespace)
+    for name in ("a", "b", "c"):
+        at(node, "eventhub", "create", *place, "-n", name)
+        at(node, "consumergroup", "create", *place, "--eventhub-name", "a", "-n", f"of-{name}")
+
+    hubs = at(node, "eventhub", "list", *place, "--skip", "1", "--top", "1", "--query", "[].name").json
+    groups = at(node, "consumergroup", "list", *place, "--eventhub-name", "a", "--top=2", "--query", "[].name").json
+    wrong = at(node, "eventhub", "list", *place, "--top", "-1")
+
+    assert (hubs, groups) == (["b"], ["$Default", "of-a"])
+    assert wrong.code == Exit.FAILED
+    assert "'-1' is not a valid $top" in wrong.err
+
+
 def test_hub_is_created_changed_listed_and_deleted(node: Node, namespace: str) -> None:
     """An update keeps settings that are not given, although ARM replaces them; given days override stored hours."""
     end = ("--namespace-name", namespace, "-n", "meters", "-o", "json")

@@ -5,9 +5,9 @@ does.
 
 import difflib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from hubmere.cli.exit_codes import CommandFailed, Exit
 from hubmere.cli.target.http import NOT_FOUND, TIMEOUT_S, NodeHttp, Refused
@@ -117,15 +117,16 @@ class Arm:
 
     # --- many ---
 
-    def list(self, at: Resource) -> list[Json]:
-        """The resources of the kind in which the path ends."""
+    def list(self, at: Resource, query: Mapping[str, object] | None = None) -> list[Json]:
+        """The resources of the kind in which the path ends; a query such as `$top` selects a part of them."""
         try:
-            return list(self._items(at))
+            return list(self._items(at, query))
         except Refused as refused:
             raise self.explain(refused, at[:-1]) from None
 
-    def _items(self, at: Resource) -> Iterator[Json]:
-        path: str | None = self._path(at)
+    def _items(self, at: Resource, query: Mapping[str, object] | None = None) -> Iterator[Json]:
+        words = {**(query or {}), "api-version": _API_VERSION}
+        path: str | None = f"{self._path(at)}?{urlencode(words, safe='$')}"
         while path is not None:
             page = _object(self._request("GET", path))
             yield from page["value"]

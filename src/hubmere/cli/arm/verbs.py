@@ -105,6 +105,13 @@ class Verb:
         return self.name in _ID_VERBS and not self.below and not any(step.is_argument for step in self.at)
 
 
+# Options of `az` for a part of a list.
+PAGING = (
+    Field(flags=("--skip",), path=("$skip",), type=int, metavar="N", help="Leave out the first N."),
+    Field(flags=("--top",), path=("$top",), type=int, metavar="N", help="Show at most N."),
+)
+
+
 # --- what most verbs do ----------------------------------------------------------------------------------------------
 
 
@@ -113,9 +120,9 @@ def show(arm: Arm, at: Resource, _: Json) -> Json:
     return arm.get(at)
 
 
-def list_(arm: Arm, at: Resource, _: Json) -> list[Json]:
-    """List the resources of a kind."""
-    return arm.list(at)
+def list_(arm: Arm, at: Resource, query: Json) -> list[Json]:
+    """List the resources of a kind, or the part of them that the query selects."""
+    return arm.list(at, query)
 
 
 def put(arm: Arm, at: Resource, body: Json) -> Json:

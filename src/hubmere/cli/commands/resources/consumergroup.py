@@ -4,7 +4,7 @@ import typer
 
 from hubmere.cli.arm.client import GROUPS, Arm, Json, Resource, merge
 from hubmere.cli.arm.steps import GROUP, IN_HUB, IN_NAMESPACE
-from hubmere.cli.arm.verbs import Field, Verb, a_group, add, delete, list_, put, show
+from hubmere.cli.arm.verbs import PAGING, Field, Verb, a_group, add, delete, list_, put, show
 
 _AT = (IN_NAMESPACE, IN_HUB, GROUP)
 _FIELDS = (
@@ -28,7 +28,15 @@ def groups_group() -> typer.Typer:
             Verb(name="create", help="Make a consumer group.", run=put, at=_AT, fields=_FIELDS),
             Verb(name="update", help="Change a consumer group.", run=update, at=_AT, fields=_FIELDS),
             Verb(name="show", help="Show a consumer group.", run=show, at=_AT),
-            Verb(name="list", help="List the consumer groups.", run=list_, at=hub, below=(GROUPS,), columns=_COLUMNS),
+            Verb(
+                name="list",
+                help="List the consumer groups.",
+                run=list_,
+                at=hub,
+                below=(GROUPS,),
+                fields=PAGING,
+                columns=_COLUMNS,
+            ),
             Verb(
                 name="delete",
                 help="Delete a consumer group; its readers are disconnected.",

@@ -2,7 +2,7 @@
 
 from hubmere.cli.arm.client import HUBS, Arm, Json, Resource, merge
 from hubmere.cli.arm.steps import HUB, IN_HUB, IN_NAMESPACE
-from hubmere.cli.arm.verbs import Field, Verb, a_group, add, delete, list_, put, show, some_of
+from hubmere.cli.arm.verbs import PAGING, Field, Verb, a_group, add, delete, list_, put, show, some_of
 from hubmere.cli.commands import capture
 from hubmere.cli.commands.resources.consumergroup import groups_group
 from hubmere.cli.commands.resources.rules import rules_group
@@ -99,7 +99,15 @@ add(
         Verb(name="create", help="Make an event hub.", run=put, at=_AT, fields=FIELDS),
         Verb(name="update", help="Change an event hub.", run=update, at=_AT, fields=FIELDS),
         Verb(name="show", help="Show an event hub.", run=show, at=_AT),
-        Verb(name="list", help="List the event hubs.", run=list_, at=(IN_NAMESPACE,), below=(HUBS,), columns=_COLUMNS),
+        Verb(
+            name="list",
+            help="List the event hubs.",
+            run=list_,
+            at=(IN_NAMESPACE,),
+            below=(HUBS,),
+            fields=PAGING,
+            columns=_COLUMNS,
+        ),
         Verb(
             name="delete",
             help="Delete an event hub and all its events.",
