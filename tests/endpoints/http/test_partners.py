@@ -192,6 +192,26 @@ def test_closing_the_connection_ends_a_request_that_waits(monkeypatch: pytest.Mo
     assert isinstance(refusal, PartnerUnreachable)
 
 
+def test_request_on_a_closed_connection_opens_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The header was sent when the node stopped: the body must not go to a new connection, which nobody closes."""
+    monkeypatch.setattr(partners, "_ANSWER_TIMEOUT_S", 600.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        connection = partners._PartnerConnection(Partner(name="west-ns", url=url, token="t"))
+        with connection._use():
+            opened = connection._open()
+            connection.close()
+
+            with pytest.raises(OSError, match="Broken pipe"):
+                opened.request("PUT", "/shop", b"{}")
+        accepted, _ = silent.accept()
+        accepted.close()
+        silent.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            silent.accept()
+    assert opened.sock is None
+
+
 def test_breaking_a_pairing_makes_both_sides_independent(pair: Pair) -> None:
     """The primary keeps the alias and may delete it; the secondary is writable again."""
     pair.paired()

@@ -17,8 +17,9 @@ import json
 import logging
 import socket
 import ssl
+import threading
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
@@ -73,12 +74,16 @@ class _PartnerFailedOver(Exception):
 class _PartnerConnection:
     """One keep-alive connection to a partner's node. Endpoints may not import `client`, which has one of its own.
 
-    Thread rule: one request at a time, from any thread; `close` from any other.
+    Thread rule: one request at a time, from any thread; `close` from any other. `close` never frees a socket that a
+    request uses: it ends the wait of the request, which then closes the connection itself.
     """
 
     def __init__(self, partner: Partner) -> None:
         self._partner = partner
         self._connection: HTTPConnection | None = None
+        self._lock = threading.Lock()
+        # Guarded by the lock.
+        self._is_in_use = self._is_closed = False
 
     def request(self, method: str, alias: str, below: str, body: Json | None) -> None:
         """Send a request; raises the refusal."""
@@ -87,27 +92,49 @@ class _PartnerConnection:
         group = f"/subscriptions/{DEFAULT_SUBSCRIPTION}/resourceGroups/{DEFAULT_RESOURCE_GROUP}/providers/{PROVIDER}"
         path = f"{group}/namespaces/{self._partner.name}/disasterRecoveryConfigs/{quote(alias)}/replica{below}"
         headers = {"Authorization": f"Bearer {self._partner.token}", "Content-Type": "application/json"}
-        try:
-            connection = self._connection or self._open()
-            connection.request(method, path, None if body is None else json.dumps(body).encode(), headers)
-            response = connection.getresponse()
-            content = response.read()
-        except (OSError, HTTPException) as error:
-            self.close()
-            why = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
-            raise PartnerUnreachable(self._partner.name, why) from error
+        with self._use():
+            try:
+                connection = self._connection or self._open()
+                connection.request(method, path, None if body is None else json.dumps(body).encode(), headers)
+                response = connection.getresponse()
+                content = response.read()
+            except (OSError, HTTPException) as error:
+                self._drop()
+                why = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+                raise PartnerUnreachable(self._partner.name, why) from error
         if response.status == _GONE:
             raise _PartnerFailedOver
         if response.status >= _FIRST_ERROR:
             raise Conflict(f"The partner '{self._partner.name}' refuses: {_error_message(content)}")
 
     def close(self) -> None:
-        """Close the connection; the next request opens another. A request that waits for its response fails at once."""
+        """Close the connection for good. A request that waits for its response fails at once."""
+        with self._lock:
+            self._is_closed = True
+            if not self._is_in_use:
+                self._drop()
+            elif self._connection is not None and self._connection.sock is not None:
+                with contextlib.suppress(OSError):
+                    # The method of plain sockets: that of TLS sockets takes the session from the thread that uses it.
+                    socket.socket.shutdown(self._connection.sock, socket.SHUT_RDWR)
+
+    @contextlib.contextmanager
+    def _use(self) -> Iterator[None]:
+        """Keep `close` from freeing the connection; what it has closed meanwhile is freed at the end."""
+        with self._lock:
+            self._is_in_use = True
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._is_in_use = False
+                if self._is_closed:
+                    self._drop()
+
+    def _drop(self) -> None:
+        """Free the connection; the next request opens another."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            if connection.sock is not None:
-                with contextlib.suppress(OSError):
-                    connection.sock.shutdown(socket.SHUT_RDWR)
             connection.close()
 
     def _open(self) -> "HTTPConnection":
@@ -124,11 +151,15 @@ class _PartnerConnection:
             connection = HTTPSConnection(host, port, timeout=_ANSWER_TIMEOUT_S, context=context)
         connected = socket.create_connection((connection.host, connection.port), _CONNECT_TIMEOUT_S)
         connected.settimeout(_ANSWER_TIMEOUT_S)
-        self._connection, connection.sock = connection, connected
         if context is not None:
-            secured = context.wrap_socket(connected, server_hostname=host, do_handshake_on_connect=False)
-            connection.sock = secured
-            secured.do_handshake()
+            connected = context.wrap_socket(connected, server_hostname=host, do_handshake_on_connect=False)
+        connection.sock = connected
+        with self._lock:
+            self._connection = connection
+            if self._is_closed:
+                raise ConnectionAbortedError("the connection was closed by this node")
+        if isinstance(connected, ssl.SSLSocket):
+            connected.do_handshake()
         return connection
 
 
