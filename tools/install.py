@@ -6,13 +6,14 @@
 2. install the packages that the base and the given extras need, with the versions of `constraints.txt`; those that are
    published as source code only are built at the same time, each by a process of its own;
 3. at the same time, compile the kernels in place, and for Spark its decoder. The compilers (mypyc, Cython) go to
-   `.cache/build-tools` and not to `.venv`: a node does not need them;
+   `.cache/build-tools` and not to `.venv`: a node does not need them. They are fetched during step 1 already;
 4. register the package in `.venv` (an editable install without dependencies and without a second compilation).
 
 A line on standard error says what is being installed and how far it is. Needs Python alone.
 """
 
 import hashlib
+import importlib.util
 import json
 import os
 import re
@@ -229,10 +230,10 @@ def _run(
         raise InstallFailed(f"failed: {' '.join(command)}\n{''.join(lines[-60:])}")
 
 
-def _pip(*arguments: str, command: str = "install") -> list[str]:
+def _pip(*arguments: str, command: str = "install", python: str = str(PYTHON)) -> list[str]:
     constraints = ["-c", str(_CONSTRAINTS)] if _CONSTRAINTS.exists() else []
     quiet = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
-    return [str(PYTHON), "-m", "pip", command, *quiet, *constraints, *arguments]
+    return [python, "-m", "pip", command, *quiet, *constraints, *arguments]
 
 
 def make_environment(progress: Progress) -> None:
@@ -307,17 +308,23 @@ def _names(requirement: str, name: str) -> bool:
     return match is not None and _normal(match[0]) == name
 
 
-def build(progress: Progress, project: Mapping[str, Any], parts: Iterable[str], constraints: str) -> None:
-    """Step 3."""
+def fetch_compilers(progress: Progress, project: Mapping[str, Any], constraints: str, python: str = str(PYTHON)) -> str:
+    """The first half of step 3, by the pip of an interpreter; returns a digest of what it fetches."""
     pins = _pins(constraints, ("cython", "mypy", "mypy_extensions", "librt", "setuptools"))
     tools = _digest(project["build-system"], pins)
     if not _is_current("build-tools", tools) or not BUILD_TOOLS.exists():
         progress.show("compilers", "fetching mypyc and Cython")
         shutil.rmtree(BUILD_TOOLS, ignore_errors=True)
         BUILD_TOOLS.mkdir(parents=True)
-        _run(_pip("--no-compile", "--target", str(BUILD_TOOLS), *project["build-system"]["requires"]))
+        _run(_pip("--no-compile", "--target", str(BUILD_TOOLS), *project["build-system"]["requires"], python=python))
         _mark("build-tools", tools)
         progress.end("compilers")
+    return tools
+
+
+def build(progress: Progress, project: Mapping[str, Any], parts: Iterable[str], constraints: str) -> None:
+    """Step 3."""
+    tools = fetch_compilers(progress, project, constraints)
     for part in parts:
         digest = _build_digest(part, tools)
         if _is_current(f"build-{part}", digest):
@@ -348,9 +355,15 @@ def install(extras: list[str], progress: Progress) -> int:
     project = read_project()
     constraints = _CONSTRAINTS.read_text(encoding="utf-8") if _CONSTRAINTS.exists() else ""
     requirements(project, extras)  # refuses an unknown extra before anything is done
-    make_environment(progress)
     parts = ["node", "spark"] if _SPARK_EXTRAS.intersection(extras) else ["node"]
     with ThreadPoolExecutor() as pool:
+        if not PYTHON.exists() and importlib.util.find_spec("pip") is not None:
+            # The pip of this interpreter need not wait for `.venv`. If it fails, that of `.venv` says why.
+            early = pool.submit(fetch_compilers, progress, project, constraints, sys.executable)
+            make_environment(progress)
+            early.exception()
+        else:
+            make_environment(progress)
         building = pool.submit(build, progress, project, parts, constraints)
         count = install_packages(progress, project, extras, constraints)
         building.result()
