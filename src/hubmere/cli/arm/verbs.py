@@ -32,7 +32,8 @@ from typing import Annotated, Any, ClassVar, Literal
 import typer
 from typer.core import TyperCommand
 
-from hubmere.cli.arm.client import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION, Arm, Json, Resource
+from hubmere.cli.arm.client import DEFAULT_RESOURCE_GROUP, DEFAULT_SUBSCRIPTION, Arm, Json, Resource, merge
+from hubmere.cli.arm.edits import ADD, FORCE_STRING, REMOVE, SET, Edits, take_edits
 from hubmere.cli.arm.ids import IDS, expand_ids
 from hubmere.cli.commands.completion import Level, completer
 from hubmere.cli.exit_codes import CommandFailed, Exit
@@ -53,7 +54,10 @@ from hubmere.cli.target.node import (
 Switch = Literal["true", "false"]
 SWITCH = "true|false"
 _SWITCH_WORDS = ("true", "false")
-_ID_VERBS = ("show", "update", "delete")
+_UPDATE = "update"
+_ID_VERBS = ("show", _UPDATE, "delete")
+# Where a context keeps the edits of its command.
+_EDITS = "hubmere.edits"
 _NODE_PANEL = "Which node"
 
 
@@ -104,6 +108,11 @@ class Verb:
         """Whether `--ids` may name the resource: the verbs of one resource, as with `az`."""
         return self.name in _ID_VERBS and not self.below and not any(step.is_argument for step in self.at)
 
+    @property
+    def has_edits(self) -> bool:
+        """Whether `--set`, `--add` and `--remove` may change the resource."""
+        return self.name == _UPDATE
+
 
 # Options of `az` for a part of a list.
 PAGING = (
@@ -145,13 +154,20 @@ def delete(arm: Arm, at: Resource, _: Json) -> None:
 
 
 class AzCommand(TyperCommand):
-    """Parses options like `az`: `--rights Send Listen`, `--enable-capture` for `--enable-capture true`, `--ids`."""
+    """Parses options like `az`: `--rights Send Listen`, `--enable-capture` for `--enable-capture true`, `--ids`.
+
+    The edits of `--set`, `--add` and `--remove` are in the `meta` of the context.
+    """
 
     # The option for each kind of resource that an id names; empty if the command accepts no id.
     id_flags: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    # Names that `--set` may add; None if the command accepts no edits.
+    known_names: ClassVar[frozenset[str] | None] = None
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Expand the short forms of options, then parse them."""
+        """Take the edits, expand the short forms of options, then parse them."""
+        if self.known_names is not None:
+            args, ctx.meta[_EDITS] = take_edits(args, self.known_names)
         return super().parse_args(ctx, list(self._expand_options(expand_ids(args, self.id_flags))))
 
     def _expand_options(self, args: list[str]) -> Iterator[str]:
@@ -181,7 +197,8 @@ def add(app: typer.Typer, verbs: Sequence[Verb]) -> None:
     """Add verbs to a group."""
     for verb in verbs:
         flags = {step.kind: step.flags[0] for step in verb.at} if verb.has_ids else {}
-        kind = type(AzCommand.__name__, (AzCommand,), {"id_flags": flags})
+        names = frozenset(name for field in verb.fields for name in field.path) if verb.has_edits else None
+        kind = type(AzCommand.__name__, (AzCommand,), {"id_flags": flags, "known_names": names})
         app.command(verb.name, help=verb.help, cls=kind)(_command(verb))
 
 
@@ -191,7 +208,9 @@ def _command(verb: Verb) -> Callable[..., None]:
     levels = [(name, step.kind, step.default) for name, step in places.items()]
 
     def run(given: dict[str, Any]) -> None:
-        given.pop("ids", None)  # `AzCommand` has replaced it
+        for name in ("ids", *_EDIT_NAMES):
+            given.pop(name, None)  # `AzCommand` has taken them
+        edits: Edits | None = given.pop("context").meta[_EDITS] if verb.has_edits else None
         output, query, group, subscription = (given.pop(name) for name in RESULT_NAMES)
         output = output or default_output()
         check_query(query)
@@ -203,7 +222,10 @@ def _command(verb: Verb) -> Callable[..., None]:
                 path += [step.kind, given[name] or step.default or arm.namespace(None)]
             if verb.question is not None and not given.pop("yes"):
                 confirm(verb.question.format(name=path[-1]))
-            result = verb.run(arm, (*path, *verb.below), _body(fields, given))
+            at, body = (*path, *verb.below), _body(fields, given)
+            if edits is not None and edits.options:
+                body = merge(body, edits.changes(arm.get(at)))
+            result = verb.run(arm, at, body)
         is_own_table = verb.table is not None and output is Output.TABLE and query is None
         text = verb.table(result) if is_own_table and verb.table else render(result, output, verb.columns, query)
         if text:
@@ -216,6 +238,7 @@ def _command(verb: Verb) -> Callable[..., None]:
             *sorted(options, key=lambda each: each.kind),
             *((_IDS_OPTION,) if verb.has_ids else ()),
             *(_field_option(name, field) for name, field in fields.items()),
+            *((*_EDIT_OPTIONS, _CONTEXT) if verb.has_edits else ()),
             *((YES_OPTION,) if verb.question is not None else ()),
             *RESULT_OPTIONS,
             *NODE_OPTIONS,
@@ -299,6 +322,24 @@ def confirm(question: str) -> None:
 
 
 _IDS_OPTION = option("ids", str | None, IDS, metavar="ID", help="Resource id, instead of the names in it.")
+_EDIT_OPTIONS = (
+    option(
+        "set", list[str] | None, SET, metavar="PATH=VALUE", help="Set a property, such as properties.status=Disabled."
+    ),
+    option(
+        "add",
+        list[str] | None,
+        ADD,
+        metavar="PATH VALUE",
+        help="Append a value, or an object of NAME=VALUE, to a list.",
+    ),
+    option(
+        "remove", list[str] | None, REMOVE, metavar="PATH [INDEX]", help="Remove a property, or an element of a list."
+    ),
+    option("force_string", bool, FORCE_STRING, default=False, help=f"Values of {SET} and {ADD} are texts, not JSON."),
+)
+_CONTEXT = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+_EDIT_NAMES = tuple(each.name for each in _EDIT_OPTIONS)
 YES_OPTION = option("yes", bool, "--yes", "-y", default=False, help="Do not ask for confirmation at a terminal.")
 # Scripts for `az` have these. They make no difference here: there are no warnings, and each request waits for its end.
 _IGNORED_OPTION = option(

@@ -1,10 +1,11 @@
 """Authorization rules and their keys: the same verbs on a namespace and on a hub, and read-only on an alias."""
 
+from dataclasses import replace
 from enum import StrEnum
 
 import typer
 
-from hubmere.cli.arm.client import RULES, Arm, Json, Resource
+from hubmere.cli.arm.client import RULES, Arm, Json, Resource, merge
 from hubmere.cli.arm.steps import RULE
 from hubmere.cli.arm.verbs import (
     SWITCH,
@@ -39,6 +40,7 @@ _RIGHTS = Field(
     is_required=True,
     read=lambda rights: with_implied(rights),
 )
+_NEW_RIGHTS = replace(_RIGHTS, is_required=False)
 _RENEWED = (
     Field(
         flags=("--key",),
@@ -73,8 +75,7 @@ def with_implied(rights: list[Right]) -> list[Right]:
 
 def update(arm: Arm, at: Resource, body: Json) -> Json:
     """Change the rights of an existing rule and keep its keys."""
-    arm.get(at)
-    return arm.put(at, body)
+    return arm.put(at, merge(arm.get(at), body))
 
 
 def list_keys(arm: Arm, at: Resource, _: Json) -> Json:
@@ -107,7 +108,7 @@ def rules_group(*parents: Step, is_read_only: bool = False) -> typer.Typer:
     if not is_read_only:
         verbs += [
             Verb(name="create", help="Create a rule with two random keys.", run=put, at=at, fields=(_RIGHTS,)),
-            Verb(name="update", help="Change the rights of a rule.", run=update, at=at, fields=(_RIGHTS,)),
+            Verb(name="update", help="Change the rights of a rule.", run=update, at=at, fields=(_NEW_RIGHTS,)),
             Verb(
                 name="delete",
                 help="Delete a rule; connections that use its keys are closed.",
