@@ -264,6 +264,16 @@ def test_missing_file_is_reported(tmp_path: Path) -> None:
     assert str(missing) in str(by_flag)
 
 
+def test_address_of_a_listener_that_is_off_is_refused() -> None:
+    """Clients would never be told the address; the error names the setting that turns the listener on."""
+    flags = {"advertised_listeners": ["kafka://localhost:19092", "amqp://localhost"], "kafka_port": "off"}
+
+    (problem,) = problems_of(flags=flags)
+
+    assert (problem.setting, problem.value) == ("advertised_listeners", "kafka")
+    assert problem.allowed == "listeners that are on; kafka_port is off"
+
+
 def test_certificate_without_key_is_refused() -> None:
     """The opposite is refused too; the error names the missing setting and the reason."""
     (no_key,) = problems_of(flags={"tls_certificate": "a.pem"})

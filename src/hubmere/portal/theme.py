@@ -369,6 +369,8 @@ def status() -> ui.label:
     return note("").props('role="status"').style("min-height: 1lh")
 
 
+_DEFECT = "This action failed because of a defect in Hubmere. The log of the node says what happened."
+
 # --- actions and refresh ---------------------------------------------------------------------------------------------
 
 
@@ -388,7 +390,7 @@ def show_refusal(refusal: Refusal, *, is_last: bool = False) -> None:
 
 
 def action_handler(action: Action) -> Callable[..., Awaitable[None]]:
-    """Wrap a button handler: a refusal is shown as a notification."""
+    """Wrap a button handler: a refusal is shown as a notification, and a defect of the portal as one that stays."""
 
     async def act(*arguments: Any) -> None:
         try:
@@ -397,6 +399,9 @@ def action_handler(action: Action) -> Callable[..., Awaitable[None]]:
                 await pending
         except Refusal as refusal:
             show_refusal(refusal)
+        except Exception:
+            ui.notify(_DEFECT, type="negative", multi_line=True, close_button="Close", timeout=0)
+            raise  # NiceGUI logs it
 
     return act
 

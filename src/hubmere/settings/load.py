@@ -267,3 +267,7 @@ class _Sources:
                 allowed = f"a port of its own; {taken[port]} has this one"
                 self._refuse(setting.key, self._origin(setting.key), port, allowed)
             taken.setdefault(port, setting.key)
+        for entry in settings.advertised_listeners:
+            if getattr(settings, f"{entry.listener}_port") is None:
+                allowed = f"listeners that are on; {entry.listener}_port is off"
+                self._refuse("advertised_listeners", self._origin("advertised_listeners"), entry.listener, allowed)
