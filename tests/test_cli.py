@@ -145,6 +145,17 @@ def test_command_line_loads_only_what_a_start_needs() -> None:
     assert sorted(heavy & set(loaded)) == []
 
 
+def test_full_disk_of_the_output_is_reported() -> None:
+    """Two plain lines: the disk may be that of the output or that of the node."""
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "hubmere", "--help"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+
+    assert ended.returncode == Exit.FAILED
+    assert ended.stderr.splitlines()[0] == "hubmere: cannot write: No space left on device"
+
+
 def test_every_exit_code_has_a_meaning() -> None:
     """The reference page is generated from the table."""
     assert set(MEANINGS) == set(Exit)

@@ -4,6 +4,7 @@ A failure prints one or two lines on standard error, or logs them if the log of 
 prints a traceback. Import-light, because every start passes through here.
 """
 
+import errno
 import logging
 import os
 import sys
@@ -114,6 +115,8 @@ def _fail_with(error: Exception) -> NoReturn:
         fail(Exit.PORT_IN_USE, *_port_lines(error))
     if isinstance(error, OSError) and error.filename is not None:
         fail(Exit.FAILED, *_file_lines(error))
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        fail(Exit.FAILED, f"cannot write: {error.strerror}", "free space where the output goes, or in the data folder")
     table: dict[type[Exception], Exit] = {
         FolderInUse: Exit.FOLDER_IN_USE,
         CatalogUnusable: Exit.DAMAGED,
