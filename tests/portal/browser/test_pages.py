@@ -149,7 +149,7 @@ def test_event_is_sent_found_and_opened(admin: Visitor) -> None:
         ("Hex", "7b 22 61 6e 73 77 65 72"),
         ("AMQP", "x-opt-partition-key = device-1"),
         ("Kafka", "timestamp = "),
-        ("HTTP", '"room": "kitchen"'),
+        ("HTTP", '"value": "kitchen"'),
         ("Text", '{"answer": 42}'),
     ):
         admin.page.get_by_role("tab", name=tab, exact=True).click()
