@@ -83,21 +83,25 @@ def test_turn_whose_stack_cannot_be_read_is_reported(check: StallCheck, monkeypa
 
 
 def test_stack_of_a_turn_that_has_ended_is_not_reported(check: StallCheck, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The watch's thread waits for the interpreter lock: what it then samples may be the report, not the turn."""
+    """The watch's thread waits for the interpreter lock: what it then samples may be the report, not the turn.
+
+    On a busy machine a report takes longer than several beats of that thread.
+    """
     in_report = threading.Event()
     read_times = StallWatch._times
 
     def sample_the_report(_: int) -> str:
-        in_report.wait(60)
+        in_report.wait(240)
         return "the report"
 
     def read_times_slowly(watch: StallWatch) -> tuple[float, float, float]:
         if watch._reported:
             in_report.set()
-            deadline, wakes_at = time.monotonic() + 60, watch._wakes_at
-            while watch._wakes_at == wakes_at:
+            deadline, seen = time.monotonic() + 240, {watch._wakes_at}
+            while len(seen) < 4:
                 assert time.monotonic() < deadline
                 time.sleep(0.001)
+                seen.add(watch._wakes_at)
         return read_times(watch)
 
     monkeypatch.setattr("hubmere.node.runtime.stall_watch._stack_of", sample_the_report)

@@ -13,6 +13,7 @@ delay of the watch's own idle thread.
 
 import asyncio
 import json
+import math
 import os
 import sys
 import threading
@@ -122,10 +123,11 @@ class StallWatch:
         self._timer = self._loop.call_later(self._beat_s, self._beat)
 
     def _beat(self) -> None:
-        # A stack that is sampled from here on is not of this turn.
-        self._turn += 1
         now = time.monotonic()
         late_s = now - self._due
+        # A stack that is sampled from here on is not of this turn, and none is sampled until the next beat is due.
+        self._due = math.inf
+        self._turn += 1
         if late_s > self._threshold_s and self._reported < _MAX_STALLS:
             self._reported += 1
             self._report(now, late_s)
