@@ -13,8 +13,17 @@ from hubmere.portal import theme
 def notified(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     """Texts and durations of notifications."""
     shown: list[tuple[str, Any]] = []
-    monkeypatch.setattr(theme.ui, "notify", lambda text, *, timeout, **_: shown.append((text, timeout)))
+    monkeypatch.setattr("nicegui.ui.notify", lambda text, *, timeout, **_: shown.append((text, timeout)))
     return shown
+
+
+def press(action: theme.Action) -> None:
+    """What a button does with its action."""
+
+    async def act() -> None:
+        await theme.action_handler(action)()
+
+    asyncio.run(act())
 
 
 def test_refusal_is_shown(notified: list[tuple[str, Any]]) -> None:
@@ -23,7 +32,7 @@ def test_refusal_is_shown(notified: list[tuple[str, Any]]) -> None:
     def refuse() -> None:
         raise Conflict("The hub is being deleted.")
 
-    asyncio.run(theme.action_handler(refuse)())
+    press(refuse)
 
     assert notified == [("The hub is being deleted.", 10_000)]
 
@@ -35,7 +44,7 @@ def test_defect_is_shown_and_logged(notified: list[tuple[str, Any]]) -> None:
         raise RuntimeError("unexpected")
 
     with pytest.raises(RuntimeError, match="unexpected"):
-        asyncio.run(theme.action_handler(fail)())
+        press(fail)
 
     [(text, timeout)] = notified
     assert (text.startswith("This action failed"), timeout) == (True, 0)
