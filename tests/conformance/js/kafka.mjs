@@ -6,6 +6,8 @@ import { readFileSync } from "node:fs";
 import { kafkajs } from "./clients.mjs";
 
 const WAIT_MS = 120_000;
+// The next transaction is refused until the coordinator has ended the one before: minutes for brokers on a busy machine.
+const UNTIL_ENDED = { retries: 100, initialRetryTime: 50, maxRetryTime: 2_000 };
 
 function connect({ broker, ca, user, password }) {
   return new kafkajs.Kafka({
@@ -55,8 +57,8 @@ export async function produce({ place, topic, messages, codec = "None", acks = -
 
 // Each step is a transaction: what it sends where, and whether it is kept.
 export async function transact({ place, id, steps }) {
-  const producer = connect(place).producer({ transactionalId: id, idempotent: true, maxInFlightRequests: 1 });
-  return using(producer, async () => {
+  const settings = { transactionalId: id, idempotent: true, maxInFlightRequests: 1, retry: UNTIL_ENDED };
+  return using(connect(place).producer(settings), async (producer) => {
     for (const { topic, messages, isKept, offsets } of steps) {
       const transaction = await producer.transaction();
       await transaction.send({ topic, messages });
