@@ -12,13 +12,13 @@ delay of the watch's own idle thread.
 """
 
 import asyncio
+import faulthandler
 import json
 import math
 import os
-import sys
+import tempfile
 import threading
 import time
-import traceback
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -187,12 +187,23 @@ def _open_schedstat() -> int | None:
 
 
 def _stack_of(thread_id: int) -> str:
-    """The stack of another thread as text. A frame that was kept would keep the buffers of its function alive."""
-    frame = sys._current_frames().get(thread_id)  # noqa: SLF001  the only way to another thread's stack
+    """The stack of another thread as text, the innermost function last.
+
+    `faulthandler` reads it in one call that holds the interpreter lock. Python code that follows the frames lets that
+    thread go on meanwhile and then reads frames that are gone, which ends a process with a segmentation fault.
+    """
     try:
-        return "" if frame is None else "".join(traceback.format_stack(frame))
-    except Exception as error:  # noqa: BLE001  that thread goes on and changes what is read; the watch goes on too
+        with tempfile.TemporaryFile() as file:
+            faulthandler.dump_traceback(file, all_threads=True)
+            file.seek(0)
+            text = file.read().decode("utf-8", "replace")
+    except OSError as error:
         return f"(the stack could not be read: {error!r})"
+    for thread in text.split("\n\n"):
+        heading, *frames = thread.splitlines() or [""]
+        if f" 0x{thread_id:016x} " in heading:
+            return "\n".join(reversed(frames))
+    return ""
 
 
 def _waits_s() -> dict[str, float]:
