@@ -38,13 +38,13 @@ def test_edits_and_options_change_a_namespace_together(node: Node, namespace: st
     update = ("namespace", "update", "-n", namespace)
     at(node, *update, "--tags", "team=blue", "stage=test")
 
-    changed = at(node, *update, "--set", "sku.capacity=3", "tags.owner=me", "--remove", "tags.stage",
+    changed = at(node, *update, "--set", "sku.capacity=3", "tags.owner=5", "--remove", "tags.stage",
                  "--minimum-tls-version", "1.3", "--query", "[sku, tags, minimumTlsVersion]").json  # fmt: skip
     cleared = at(node, *update, "--set", "tags=None", "--query", "tags").json
 
     assert changed == [
         {"name": "Standard", "tier": "Standard", "capacity": 3},
-        {"team": "blue", "owner": "me"},
+        {"team": "blue", "owner": "5"},
         "1.3",
     ]
     assert cleared == {}
@@ -85,12 +85,13 @@ def test_objects_of_a_list_are_added_selected_and_removed(node: Node, namespace:
         (("--set", "statu=Active"), "--set: there is no 'statu'; there are partitionCount, "),
         (("--set", "foo.bar=1"), "--set: there is no 'foo' of 'foo.bar'; there are partitionCount, "),
         (("--set", "status"), "--set: 'status' is not of the form path=value\n"),
+        (("--set", ".=1"), "--set: '.' names no property\n"),
         (("--set", "=Active"), "--set: '=Active' is not of the form path=value\n"),
         (("--set",), "--set: it needs a value\n"),
         (("--set", "status[0]=1"), "--set: '[0]' of 'status[0]' is not in a list\n"),
         (("--set", "status.x=1"), "--set: 'x' of 'status.x' is not in an object\n"),
         (("--set", "partitionIds[9]=1"), "--set: there is no '[9]' of 'partitionIds[9]'; the list has "),
-        (("--set", "partitionIds[a=1]=1"), "--set: '[a=1]' of 'partitionIds[a=1]' is not exactly one element"),
+        (("--set", "partitionIds[a=1]=1"), "--set: '[a=1]' of 'partitionIds[a=1]' selects 0 elements of the list"),
         (("--add", "status", "x"), "--add: 'status' is not a list\n"),
         (("--remove", "nothing"), "--remove: there is no 'nothing'; there are partitionCount, "),
         (("--remove", "partitionIds", "9"), "--remove: there is no 'partitionIds 9'; the list has "),

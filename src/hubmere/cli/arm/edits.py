@@ -61,9 +61,11 @@ class Edits:
             raise _wrong(SET, f"'{text}' is not of the form path=value")
         path, value = match["path"], match["value"]
         holder, last = self._holder(resource, path, SET)
-        if isinstance(last, str) and last not in holder and last not in self.known and _parts(path)[0] not in _WHOLE:
+        is_tag = any(holder is resource.get(name) for name in _WHOLE)
+        if isinstance(last, str) and last not in holder and last not in self.known and not is_tag:
             raise _missing(SET, last, path, holder)
-        holder[last] = self._read(value)
+        # Values of tags are texts: `tags.build=5` must not become a number.
+        holder[last] = value if is_tag else self._read(value)
 
     def _add(self, resource: Json, path: str, values: Sequence[str]) -> None:
         there = self._find(resource, path, _parts(path), ADD)
@@ -112,7 +114,10 @@ class Edits:
 
     def _holder(self, resource: Json, path: str, flag: str) -> tuple[Any, str | int]:
         """The object or list that holds the last name of a path, and this name or index."""
-        *above, last = _parts(path) or [""]
+        parts = _parts(path)
+        if not parts:
+            raise _wrong(flag, f"'{path}' names no property")
+        *above, last = parts
         return _step(self._find(resource, path, above, flag), last, path, flag)
 
     def _read(self, text: str) -> object:
@@ -175,7 +180,7 @@ def _step(found: Any, part: str, path: str, flag: str) -> tuple[Any, str | int]:
         if isinstance(each, dict) and str(each.get(element["name"])) == element["value"]
     ]
     if len(same) != 1:
-        raise _wrong(flag, f"'{part}' of '{path}' is not exactly one element of the list, but {len(same)}")
+        raise _wrong(flag, f"'{part}' of '{path}' selects {len(same)} elements of the list; expected one")
     return found, same[0]
 
 
