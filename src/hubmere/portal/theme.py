@@ -369,9 +369,9 @@ def status() -> ui.label:
     return note("").props('role="status"').style("min-height: 1lh")
 
 
-_DEFECT = "This action failed because of a defect in Hubmere. The log of the node says what happened."
-
 # --- actions and refresh ---------------------------------------------------------------------------------------------
+
+_DEFECT = "This action failed because of a defect in Hubmere. The log of the node says what happened."
 
 
 def show_refusal(refusal: Refusal, *, is_last: bool = False) -> None:
