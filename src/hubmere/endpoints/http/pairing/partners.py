@@ -113,10 +113,14 @@ class _PartnerConnection:
             self._is_closed = True
             if not self._is_in_use:
                 self._drop()
-            elif self._connection is not None and self._connection.sock is not None:
+                return
+            # The request may free both meanwhile.
+            connection = self._connection
+            used = None if connection is None else connection.sock
+            if used is not None:
                 with contextlib.suppress(OSError):
                     # The method of plain sockets: that of TLS sockets takes the session from the thread that uses it.
-                    socket.socket.shutdown(self._connection.sock, socket.SHUT_RDWR)
+                    socket.socket.shutdown(used, socket.SHUT_RDWR)
 
     @contextlib.contextmanager
     def _use(self) -> Iterator[None]:
